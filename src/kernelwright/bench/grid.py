@@ -1,7 +1,7 @@
-"""Test-time scaling at equal budget: the same number of answers a task as samples times turns, in several shapes.
+"""Test-time scaling at equal budget: shapes of samples times turns with the same number of answers per task.
 
 `16x1` is parallel sampling, `1x16` serial refinement, `4x4` between them (Kevin, arXiv 2507.11948, section 3f of its
-tables). Each shape is a bench run of its own; numbers here are over tasks, from those runs.
+tables). Each shape is a separate bench run; the numbers here are over tasks, from those runs.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from kernelwright.errors import ConfigError
 
 @dataclass(frozen=True)
 class GridShape:
-    """Samples of a task, and turns of each."""
+    """The number of samples per task, and of turns per sample."""
 
     samples: int
     turns: int
 
     @property
     def name(self) -> str:
-        """As it is written: `4x4`."""
+        """The written form, `4x4`."""
         return f"{self.samples}x{self.turns}"
 
 
 def parse_grid(text: str) -> list[GridShape]:
-    """Shapes from `16x1,4x4,1x16`. Raises `ConfigError` for other words and for budgets that differ."""
+    """Parses shapes from `16x1,4x4,1x16`. Raises `ConfigError` for other text and for unequal budgets."""
     shapes = []
     for word in text.split(","):
         samples, cross, turns = word.strip().partition("x")
@@ -48,25 +48,25 @@ def parse_grid(text: str) -> list[GridShape]:
 
 
 def runs_in(folder: Path) -> list[str]:
-    """The shapes whose runs a grid's folder holds, by name; none where it is no such folder."""
+    """Returns the names of the shapes whose runs a folder holds; empty for a folder that holds no grid."""
     found = [path.parent.name for path in folder.glob("*/run.sqlite") if re.fullmatch(r"\d+x\d+", path.parent.name)]
     return sorted(found)
 
 
 def baseline_of(bench: BenchResults) -> str:
-    """What a shape's answers are held against: eager, or torch.compile where only that was to be timed."""
+    """Returns the baseline to compare with: `eager`, or `compile` if eager was not timed."""
     named = bench.settings.get("options", {}).get("baselines") or ("eager",)
     return "eager" if "eager" in named else "compile"
 
 
 def measure(bench: BenchResults) -> dict[str, Any]:
-    """What a shape came to; estimates are {value, low, high, tasks}, or null.
+    """Returns the results of a shape as plain data; an estimate is {value, low, high, tasks} or null.
 
-    `best_correct`: a task counts where any turn of any sample is correct. `avg_correct`: samples with a correct turn.
-    `last_correct`: samples whose last turn is correct. `best_speedup`: mean over tasks of the fastest correct answer's
-    speedup, 0 where there is none; null where nothing was timed. `best_fast_1`: tasks whose fastest one beats the
-    `baseline`. `missing`: samples that do not count (no answer of the policy's, faults of ours, cut short): with them a
-    shape had less than the budget.
+    `best_correct`: share of tasks with a correct turn in any sample. `avg_correct`: share of samples with a correct
+    turn. `last_correct`: share of samples whose last turn is correct. `best_speedup`: mean over tasks of the fastest
+    correct answer's speedup, 0 for tasks without one; null if nothing was timed. `best_fast_1`: share of tasks whose
+    fastest answer beats the `baseline`. `missing`: samples that do not count (no answer, harness error, unfinished); if
+    it is not 0, the shape had less than the full budget.
     """
     tasks, baseline = bench.answered(), baseline_of(bench)
     seed = int(bench.settings.get("seed", 0))

@@ -1,8 +1,8 @@
-"""The bench job: samples of a policy on every task of a suite, judged into a run folder. Resumable at any point.
+"""The bench job: draws samples of a policy on every task of a suite and judges them into a run folder.
 
-Each sample is a rollout in a thread of its own; many wait for the policy while others are judged. An answer is kept as
-soon as it is there, and an evaluation as soon as it is known, so that a killed run asks for and judges nothing twice.
-Numbers are made from the run folder by `benchfacts`.
+Each sample is a rollout in a thread of its own; many wait for the policy while others are judged. Answers and
+evaluations are stored as soon as they arrive, so that a killed run can be resumed without repeating either.
+`bench.numbers` computes the results from the run folder.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from kernelwright.search.rollout import (
 from kernelwright.tasks import load_suite
 
 SAME_FAILURES = 8
-"""After so many failures of the policy in a row with the same words, and no answer at all, nothing more is asked."""
+"""Consecutive equal errors of a policy, without a single answer, after which the run gives up."""
 STOPPING_SECONDS = 15.0
-"""How long Ctrl-C waits for answers that are on their way."""
+"""Seconds that Ctrl-C waits for pending answers."""
 MAX_THREADS = 600
 FORMS = ("module", "load_inline")
 STOPS = ("correct", "never")
 
 
 class CandidateJudge(Protocol):
-    """What judges candidates: an executor."""
+    """The part of an executor that a bench needs."""
 
     capacity: int
 
@@ -72,7 +72,7 @@ class CandidateJudge(Protocol):
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What is drawn: `samples` at `temperature` (the policy's own where None), with `greedy` one at 0 beside them."""
+    """The settings of a bench: `samples` at `temperature` (None: the policy's own), and with `greedy` one more at 0."""
 
     policy: str
     suite: str
@@ -84,31 +84,31 @@ class BenchOptions:
     seed: int = 0
     form: str = "module"
     context: str | None = None
-    """What later turns are shown of earlier ones (`prompts.contexts`); None: as `optimize` shows them."""
+    """The context that later turns get from earlier ones (`prompts.contexts`); None: as in `optimize`."""
     top_w: int = 4
     stop: str = "correct"
-    """Where a sample ends before its turns do: `correct`, or `never`, since later turns may be faster."""
+    """Early end of a sample: at its first `correct` turn, or `never`, since later turns may be faster."""
     filter: bool = False
-    """On a GPU: the functional machine judges first, and the GPU only what that does not find wrong."""
+    """On a GPU: the functional machine judges first, and the GPU only candidates that it does not reject."""
     speed: str | None = None
-    """The speed decile to ask for, of a model that was trained on their tags (`chat.SPEED_TAGS`)."""
+    """The speed decile to ask for, for a model trained with these tags (`chat.SPEED_TAGS`)."""
 
     def numbers(self) -> list[int]:
-        """The samples of one task."""
+        """Returns the numbers of a task's samples."""
         return ([GREEDY] if self.greedy else []) + list(range(self.samples))
 
     def fixed(self) -> dict[str, Any]:
-        """What a run folder must not mix."""
+        """Returns the settings that must be equal for all sessions of a run folder."""
         return {k: v for k, v in asdict(self).items() if k not in ("samples", "greedy")}
 
 
 OnSample = Callable[[str, Trajectory | None, str], None]
-"""Called for each sample that is done: its name, its rollout, or None and why there is none."""
+"""Called for each finished sample with its name, its rollout or None, and the reason if there is no rollout."""
 
 
 @dataclass(frozen=True)
 class BenchSuite:
-    """Tasks, how policies are asked about them, and what judges the answers: a context manager, made when needed."""
+    """Tasks, their exchange with a policy, and a factory of the context manager that judges the answers."""
 
     tasks: list[Task]
     exchange: Exchange
@@ -126,9 +126,9 @@ def load_bench_suite(
     id_field: str | None = None,
     verdicts: Path | None = None,
 ) -> BenchSuite:
-    """The suite that the options name; `verdicts`: a folder of such that runs share (`runs.known_verdicts`).
+    """Loads the suite that the options name. Raises `TaskError` and `ConfigError`.
 
-    Raises `TaskError` and `ConfigError`.
+    `verdicts`: a folder with a verdict cache that several runs share (`runs.known_verdicts`).
     """
     exchange = exchange_of(options)
     if program_suite.is_programs(options.suite):
@@ -142,7 +142,8 @@ def load_bench_suite(
 
 
 def exported(text: str, provenance: Provenance) -> Candidate | ParseFailure:
-    """The candidate of an answer as a self-contained file with load_inline (`solutions.forms`)."""
+    """Parses the candidate of an answer and rewrites it as a self-contained file with load_inline
+    (`solutions.forms`)."""
     from kernelwright.errors import CandidateError
     from kernelwright.solutions.forms import export
     from kernelwright.tasks.candidates import detect_language
@@ -159,7 +160,7 @@ def exported(text: str, provenance: Provenance) -> Candidate | ParseFailure:
 
 
 def exchange_of(options: BenchOptions, policy: Policy | None = None) -> Exchange:
-    """How the policy is asked and its answers are read. Raises `ConfigError`."""
+    """Returns the prompts and the parser that the options name. Raises `ConfigError`."""
     form = options.form
     if form not in FORMS:
         raise ConfigError(f"--form {form!r} is not a form", hint=f"use {' or '.join(FORMS)}")
@@ -191,7 +192,7 @@ def exchange_of(options: BenchOptions, policy: Policy | None = None) -> Exchange
 
 
 def _asked_for(speed: str | None, converse: Converse) -> Converse:
-    """The same conversations, with the line that asks for a speed."""
+    """Adds the line that asks for a speed decile to every conversation."""
     if speed is None:
         return converse
     return lambda task, turns, candidates: with_speed(converse(task, turns, candidates), speed)
@@ -202,11 +203,11 @@ def _fits_characters(messages: Sequence[Message]) -> bool:
 
 
 def open_run(folder: Path, options: BenchOptions, eval_options: EvalOptions) -> Store:
-    """The run folder, new or continued. Raises `UsageError` for a run of other settings."""
+    """Creates or opens the run folder. Raises `UsageError` for a run with other settings."""
     meta = {"verb": "bench", **asdict(options), "options": eval_options.model_dump(mode="json")}
     store = Store.open_or_create(folder, meta)
     kept = store.meta
-    before = {**asdict(BenchOptions("", "")), **kept}  # runs of versions that did not know an option have its default
+    before = {**asdict(BenchOptions("", "")), **kept}  # older versions lack newer options: use their defaults
     changed = {k: (before[k], v) for k, v in options.fixed().items() if before[k] != v}
     if kept.get("verb") != "bench" or changed:
         store.close()
@@ -226,7 +227,7 @@ def play(
     run: Path,
     on_sample: OnSample | None = None,
 ) -> None:
-    """Draws and judges what the run folder does not hold yet. Raises what `open_run` and `BenchRun.run` raise."""
+    """Draws and judges the samples missing in the run folder. Raises like `open_run` and `BenchRun.run`."""
     with open_run(run, options, judging) as store, suite.judging() as judge:
         settled = judge.settle(judging)
         BenchRun(
@@ -235,7 +236,7 @@ def play(
 
 
 class BenchRun:
-    """One session on a run folder: plays what the folder does not hold yet."""
+    """One session on a run folder: plays the missing samples."""
 
     def __init__(
         self,
@@ -261,7 +262,7 @@ class BenchRun:
         self._bad: dict[str, str] = {}
         self._answers = 0
         self._asking = 0
-        # An answer is kept before its place is another's: what a kill may cost is what was asked for at that moment.
+        # An answer is stored before its slot is released: a kill loses only the questions pending at that moment.
         places = MAX_THREADS if self.asker.many else max(1, self.asker.parallel)
         self._places = threading.Semaphore(places)
         self._failures: list[str] = []
@@ -270,11 +271,11 @@ class BenchRun:
 
     @property
     def total(self) -> int:
-        """How many samples there are in all."""
+        """The total number of samples."""
         return len(self.tasks) * len(self.options.numbers())
 
     def run(self) -> None:
-        """Plays every sample. Raises what the harness raises, and `PolicyError` where the policy answers nothing."""
+        """Plays every sample. Raises `PolicyError` if the policy answers nothing, and any error of the harness."""
         names = [{"name": task_name(t), "task_id": t.task_id, "hash": t.content_hash} for t in self.tasks]
         rows = [{**n, "family": t.provenance.family} for n, t in zip(names, self.tasks, strict=True)]
         size = {"samples": self.options.samples, "greedy": self.options.greedy}
@@ -305,7 +306,7 @@ class BenchRun:
                     thread.join(0.5)
         except BaseException:
             self._stop.set()
-            if self.asker.each is not None:  # what has ended is kept, and the rest can be drawn again
+            if self.asker.each is not None:  # finished answers are stored; the rest can be drawn again
                 self.asker.close()
             deadline = time.monotonic() + STOPPING_SECONDS
             while self._asking and time.monotonic() < deadline:
@@ -322,7 +323,7 @@ class BenchRun:
                 self._sample(*item)
             except CancelledError:
                 return
-            except BaseException as error:  # a fault of ours, told by the thread that waits
+            except BaseException as error:  # an error of the harness; `run` raises it
                 self._fault = self._fault or error
                 self._stop.set()
 
@@ -356,7 +357,7 @@ class BenchRun:
                 self.on_sample(name, trajectory, note)
 
     def _failed(self, error: PolicyError) -> None:
-        """Gives up on a policy that says the same again and again, and never answers."""
+        """Ends the run if the policy fails with the same error every time and never answers."""
         with self._lock:
             self._failures.append(str(error))
             last = self._failures[-SAME_FAILURES:]
@@ -386,7 +387,7 @@ class BenchRun:
         )
 
     def ask(self, name: str, index: int, request: Request) -> Answer:
-        """The policy's answer, kept in the run folder before anything is made of it. Raises `PolicyError`."""
+        """Asks the policy and stores its answer in the run folder first. Raises `PolicyError`."""
         with self._places:
             return self._asked(name, index, request)
 
@@ -412,7 +413,7 @@ class BenchRun:
         return answer
 
     def evaluate(self, task: Task, candidate: Candidate) -> Evaluation:
-        """The verdict: of the functional machine where that filters and is against it."""
+        """Judges a candidate: with a filter, a rejection by the functional machine is final."""
         if self._first is not None:
             found = self._judged(task, candidate, self._first)
             if found.verdict in AGAINST:
@@ -420,7 +421,7 @@ class BenchRun:
         return self._judged(task, candidate, self.eval_options)
 
     def _judged(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
-        """One verdict, from the run folder where it is known. Equal candidates of two samples are judged once."""
+        """Returns one evaluation, from the run folder if it is known. Equal candidates are judged once."""
         key = options.key(task, candidate)
         with self._lock:
             turn = self._keys.setdefault(key, threading.Lock())
@@ -438,7 +439,7 @@ class BenchRun:
 
 
 class _Recorded:
-    """The policy of one sample: answers that the run folder holds are not asked for again, others are kept at once."""
+    """The policy of one sample: reuses stored answers, and stores new ones at once."""
 
     def __init__(self, bench: BenchRun, name: str, number: int) -> None:
         self.bench = bench
@@ -448,11 +449,11 @@ class _Recorded:
         self.turns = {turn.index: turn for turn in bench.known.get(name, [])}
 
     def kept(self, index: int) -> Turn | None:
-        """The turn as the run folder holds it."""
+        """Returns the stored turn, or None."""
         return self.turns.get(index)
 
     def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None, turn: int = 0) -> Answer:
-        """The answer of a turn. Raises `PolicyError`."""
+        """Returns the answer of a turn. Raises `PolicyError`."""
         kept = self.turns.get(turn)
         if kept is not None and prompt_hash(kept.messages) == prompt_hash(messages):
             return Answer(kept.answer, kept.usage, kept.finish_reason, self.name)

@@ -1,8 +1,8 @@
 """Pure statistics over tasks and samples: pass@k, fast_p, means, bootstrap intervals, paired tests. numpy only.
 
 pass@k: Chen et al. 2021, "Evaluating Large Language Models Trained on Code". fast_p: Ouyang et al. 2025, "KernelBench".
-Intervals resample tasks, since samples of one task are not independent. All are seeded, so that a run's table is the
-same each time it is shown.
+Intervals resample tasks, since samples of one task are not independent. Every function is seeded, so that a run's
+table is always the same.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 RESAMPLES = 4000
 LEVEL = 0.95
 FAST_P = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
-_CHUNK = 2_000_000  # numbers drawn at a time, which bounds memory
+_CHUNK = 2_000_000  # numbers drawn at a time; bounds memory
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval, and over how many tasks it was taken."""
+    """An estimate with its interval and the number of tasks behind it."""
 
     value: float
     low: float
@@ -34,7 +34,7 @@ class Estimate:
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """The unbiased estimate of the chance that one of `k` samples passes, when `passed` of `samples` did.
+    """Returns the unbiased estimate of the chance that one of `k` samples passes, given `passed` of `samples`.
 
     1 - C(n - c, k) / C(n, k). Raises `ValueError` unless 0 <= passed <= samples and 1 <= k <= samples.
     """
@@ -44,20 +44,20 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
 
 
 def is_fast(correct: bool, speedup: float | None, p: float) -> bool:
-    """KernelBench's criterion: correct, and faster than the baseline by more than a factor `p`.
+    """Applies KernelBench's criterion: correct, and faster than the baseline by more than a factor `p`.
 
-    Any time is faster than p = 0, so that fast_0 is the share of correct ones, timed or not.
+    p = 0 needs no timing: fast_0 is the share of correct samples.
     """
     return correct and (p == 0.0 or (speedup is not None and speedup > p))
 
 
 def mean(values: Sequence[float], seed: int = 0) -> Estimate | None:
-    """The mean over tasks; None without any."""
+    """Returns the mean over tasks; None without tasks."""
     return bootstrap(values, lambda rows: rows.mean(axis=1), seed)
 
 
 def geometric_mean(values: Sequence[float], seed: int = 0) -> Estimate | None:
-    """The geometric mean over tasks of positive values; None without any."""
+    """Returns the geometric mean of positive values over tasks; None without tasks."""
     found = bootstrap([math.log(v) for v in values], lambda rows: rows.mean(axis=1), seed)
     if found is None:
         return None
@@ -65,14 +65,14 @@ def geometric_mean(values: Sequence[float], seed: int = 0) -> Estimate | None:
 
 
 def median(values: Sequence[float], seed: int = 0) -> Estimate | None:
-    """The median over tasks; None without any."""
+    """Returns the median over tasks; None without tasks."""
     return bootstrap(values, lambda rows: np.median(rows, axis=1), seed)
 
 
 def bootstrap(
     values: Sequence[float], statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0, level: float = LEVEL
 ) -> Estimate | None:
-    """A statistic of one number a task, with its percentile interval over `RESAMPLES` resamplings of the tasks.
+    """Returns a statistic of one number per task, with its percentile interval over `RESAMPLES` resamples of tasks.
 
     `statistic` maps (resamples, tasks) to (resamples,). None without values.
     """
@@ -93,10 +93,10 @@ def _resampled(values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Paired:
-    """Two runs on the same tasks: means, their difference B - A with its interval, and tests that it is zero.
+    """Two runs on the same tasks: means, their difference B - A with its interval, and tests of no difference.
 
-    `first_only` and `second_only` are the tasks on which A or B was better. `p_exact` is the exact binomial test on
-    these (for one sample a task, McNemar's), `p_bootstrap` that of the interval.
+    `first_only` and `second_only` count the tasks on which A or B was better. `p_exact` is the exact binomial test on
+    these counts (with one sample per task, McNemar's test); `p_bootstrap` is the bootstrap test.
     """
 
     tasks: int
@@ -116,7 +116,10 @@ class Paired:
 
 
 def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Paired | None:
-    """Compares one number a task of two runs, in the same order of tasks; None without any."""
+    """Compares two runs by one number per task, in the same order of tasks; None without tasks.
+
+    Raises `ValueError` if the lengths differ.
+    """
     a, b = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if a.shape != b.shape:
         raise ValueError("a paired test needs as many values on both sides")
@@ -126,7 +129,7 @@ def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Pa
     resampled = _resampled(gain, lambda rows: rows.mean(axis=1), seed)
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     worse, better = int((gain < 0).sum()), int((gain > 0).sum())
-    # One is added on both sides: a bootstrap cannot show a smaller chance than its number of resamplings allows.
+    # Add one to both counts: a bootstrap cannot show a p-value below 1 / resamples.
     share = (1 + min(int((resampled <= 0).sum()), int((resampled >= 0).sum()))) / (RESAMPLES + 1)
     return Paired(
         tasks=int(a.size),
@@ -143,9 +146,9 @@ def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Pa
 
 
 def sign_test(first: int, second: int) -> float:
-    """The exact two-sided chance of a split at least as uneven, if both sides were equally likely.
+    """Returns the two-sided p-value of the exact sign test on `first` against `second` wins.
 
-    For tasks that only one of two runs solved this is McNemar's exact test.
+    With the counts of tasks that only one of two runs solved, this is McNemar's exact test.
     """
     count, fewer = first + second, min(first, second)
     if not count:

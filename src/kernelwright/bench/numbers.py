@@ -1,9 +1,8 @@
-"""What a bench run found, in numbers: read from the run folder alone, so that a report needs nothing judged again.
+"""The numbers of a bench run, computed from the run folder alone: a report judges nothing again.
 
-A sample is one rollout of a policy on one task. Faults of ours and questions that the policy did not answer are counted
-apart; they are no wrong answers, and no right ones. An answer that holds no candidate, or one that cannot be judged
-(`unsupported`), is an answer that failed. A sample counts once its last turn is judged: what the first turns of
-one that was not played on came to is no result of so many turns.
+A sample is one rollout of a policy on one task. Harness errors and unanswered questions are counted separately, neither
+as right nor as wrong. An answer without a candidate, or with an `unsupported` one, failed. A sample counts once its
+last turn is judged: the first turns of an unfinished sample are no result of the full number of turns.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from kernelwright.search.rollout import best_turn
 
 BASELINES = ("eager", "compile")
 GREEDY = -1
-"""The number of the sample that was drawn greedily, beside those that were sampled."""
+"""The number of the greedy sample."""
 NO_CANDIDATE = "no_candidate"
 _NOT_COMPILED = (NO_CANDIDATE, "compile_error", "unsupported")
 
 
 def rollout_name(task: Task, sample: int) -> str:
-    """What a run calls the rollout of one sample."""
+    """Returns the name of a sample's rollout in a run."""
     return f"{task.task_id} · {task.short_hash} · {'greedy' if sample == GREEDY else f'sample {sample}'}"
 
 
 @dataclass(frozen=True)
 class BenchSample:
-    """What became of one sample. `verdict` is one of `records.VERDICTS`, or `no_candidate`."""
+    """The result of one sample. `verdict` is one of `records.VERDICTS`, or `no_candidate`."""
 
     number: int
     verdict: str
@@ -51,7 +50,7 @@ class BenchSample:
         return self.verdict not in _NOT_COMPILED
 
     def speedup(self, baseline: str) -> float | None:
-        """The baseline's time over the candidate's, both medians; None where it was not timed against that."""
+        """Returns the baseline's median time over the candidate's; None without a timing against that baseline."""
         timing = self.evaluation.timing if self.evaluation else None
         other = None if timing is None else timing.eager_ms if baseline == "eager" else timing.compile_ms
         return other / timing.candidate_ms if timing and other is not None and timing.candidate_ms > 0 else None
@@ -59,7 +58,7 @@ class BenchSample:
 
 @dataclass
 class TaskResult:
-    """One task of the suite with its samples; `problem` says why it cannot be judged at all."""
+    """One task of the suite with its samples; `problem` says why the task cannot be judged."""
 
     task_id: str
     task_hash: str
@@ -68,16 +67,16 @@ class TaskResult:
     greedy: BenchSample | None = None
     harness_errors: int = 0
     unanswered: dict[int, str] = field(default_factory=dict)
-    """Samples that the policy gave no answer for, be it in a later turn, with its words."""
+    """Samples with a turn that the policy did not answer, each with the policy's error."""
     pending: set[int] = field(default_factory=set)
-    """Samples that were not played to their end, for no reason of the policy's."""
+    """Unfinished samples, except unanswered ones."""
     judged: bool = False
-    """Whether a candidate got a verdict, be it in a sample that does not count."""
+    """True if any candidate got a verdict, also in a sample that does not count."""
     problem: str = ""
 
     @property
     def counted(self) -> list[BenchSample]:
-        """The samples that numbers are taken from: the sampled ones, or the greedy one where there are no others."""
+        """The samples behind the numbers: the sampled ones, or the greedy one if there are no others."""
         return self.samples or ([self.greedy] if self.greedy else [])
 
 
@@ -86,49 +85,49 @@ Criterion = Callable[[BenchSample], bool]
 
 @dataclass(frozen=True)
 class BenchResults:
-    """A whole run: what was asked for, and every task's samples."""
+    """A whole run: its settings and every task's samples."""
 
     settings: dict[str, Any]
     tasks: tuple[TaskResult, ...]
     wall_seconds: float
     largest: int
-    """The most samples that any task has."""
+    """The largest number of counted samples of a task."""
 
     def answered(self, samples: int = 1) -> list[TaskResult]:
-        """Tasks that have so many samples that count."""
+        """Returns the tasks with at least `samples` counted samples."""
         return [t for t in self.tasks if len(t.counted) >= samples]
 
     def shares(self, criterion: Criterion, k: int = 1) -> list[float]:
-        """For each task with at least `k` samples, the chance that one of `k` meets the criterion."""
+        """Returns pass@k of a criterion for each task with at least `k` samples."""
         found = self.answered(k)
         return [metrics.pass_at_k(len(t.counted), sum(map(criterion, t.counted)), k) for t in found]
 
     def estimate(self, criterion: Criterion, k: int = 1) -> Estimate | None:
-        """The mean of `shares`."""
+        """Returns the mean of `shares` with its interval; None without tasks."""
         return metrics.mean(self.shares(criterion, k), int(self.settings.get("seed", 0)))
 
     def timed(self, baseline: str) -> bool:
-        """Whether any sample was timed against a baseline."""
+        """Tells whether any sample was timed against a baseline."""
         return any(s.speedup(baseline) is not None for t in self.tasks for s in t.counted)
 
     def of_family(self, family: str) -> BenchResults:
-        """The same run with the tasks of one family only."""
+        """Returns the run with the tasks of one family only."""
         chosen = tuple(t for t in self.tasks if t.family == family)
         return BenchResults(self.settings, chosen, self.wall_seconds, max((len(t.counted) for t in chosen), default=0))
 
 
 def correct(sample: BenchSample) -> bool:
-    """The criterion of pass@k."""
+    """Tells whether a sample is correct: the criterion of pass@k."""
     return sample.correct
 
 
 def compiled(sample: BenchSample) -> bool:
-    """Whether a candidate was built and run, whatever came of it."""
+    """Tells whether a sample's candidate compiled."""
     return sample.compiled
 
 
 def faster(baseline: str, p: float) -> Criterion:
-    """The criterion of fast_p."""
+    """Returns the criterion of fast_p."""
     return lambda sample: metrics.is_fast(sample.correct, sample.speedup(baseline), p)
 
 
@@ -136,12 +135,12 @@ def faster(baseline: str, p: float) -> Criterion:
 
 
 def is_bench(store: Store) -> bool:
-    """Whether a run was made by `bench`."""
+    """Tells whether `bench` made a run."""
     return store.meta.get("verb") == "bench"
 
 
 def read(store: Store) -> BenchResults:
-    """The results that a run holds. Raises `StoreError` for a run of another verb."""
+    """Reads the results of a run. Raises `StoreError` for a run of another command."""
     meta = store.meta
     if meta.get("verb") != "bench":
         raise StoreError(
@@ -171,13 +170,15 @@ def read(store: Store) -> BenchResults:
 
 
 def task_name(task: Task) -> str:
-    """What a run calls a task: the part of its rollouts' names that they share."""
+    """Returns the name of a task in a run: the common part of its rollouts' names."""
     return f"{task.task_id} · {task.short_hash}"
 
 
 def _over(judged: Sequence[Turn], settings: dict[str, Any]) -> bool:
-    """Whether a sample with these turns was played to its end (`suitebench`): all turns, or a right one where it ends
-    there. Only an answer that is missing, a kill or a fault of ours ends one before."""
+    """Tells whether a sample is finished: it has all turns, or a correct one if `stop` is `correct`.
+
+    Only a missing answer, a kill or a harness error ends a sample earlier.
+    """
     right = any(t.evaluation is not None and t.evaluation.verdict == "correct" for t in judged)
     return len(judged) >= int(settings.get("turns", 1)) or (right and settings.get("stop", "correct") == "correct")
 
@@ -205,9 +206,9 @@ def _add(result: TaskResult, number: int, turns: tuple[Turn, ...], settings: dic
 
 
 def _settle(result: TaskResult) -> None:
-    """A question that was answered later is not unanswered; a task that was judged later has no problem.
+    """Drops `unanswered` and `problem` entries that a later session resolved.
 
-    Of a task that cannot be judged nothing counts, not even an answer without a candidate.
+    No sample of a task that cannot be judged counts, not even an answer without a candidate.
     """
     result.samples.sort(key=lambda s: s.number)
     known = {s.number for s in result.samples} | ({GREEDY} if result.greedy else set())
@@ -223,7 +224,7 @@ def _settle(result: TaskResult) -> None:
 
 
 def summarise(bench: BenchResults) -> dict[str, Any]:
-    """Everything that a table shows, as plain data: estimates are {value, low, high, tasks}, or null."""
+    """Returns all numbers of the tables as plain data; an estimate is {value, low, high, tasks} or null."""
     settings = {k: v for k, v in bench.settings.items() if k not in ("created", "verb")}
     return {
         "settings": settings,
@@ -236,13 +237,13 @@ def summarise(bench: BenchResults) -> dict[str, Any]:
 
 
 def families(bench: BenchResults) -> list[str]:
-    """Names of the families, sorted; none where all tasks are of one."""
+    """Returns the sorted names of the families; empty if there is only one."""
     names = sorted({t.family for t in bench.tasks})
     return names if len(names) > 1 else []
 
 
 def counts(bench: BenchResults) -> dict[str, int]:
-    """How many tasks and samples there are, and how many of these do not count and why."""
+    """Counts tasks and samples, and by reason the samples that do not count."""
     return {
         "tasks": len(bench.tasks),
         "judged_tasks": len(bench.answered()),
@@ -255,7 +256,7 @@ def counts(bench: BenchResults) -> dict[str, int]:
 
 
 def verdicts(bench: BenchResults) -> dict[str, int]:
-    """How many samples, the greedy ones included, got each verdict."""
+    """Counts samples by verdict, greedy ones included."""
     every = [s for t in bench.tasks for s in (*t.samples, t.greedy) if s is not None]
     return dict(Counter(s.verdict for s in every).most_common())
 
@@ -283,14 +284,15 @@ def _numbers(bench: BenchResults) -> dict[str, Any]:
 
 
 def _fast(bench: BenchResults, baseline: str, ks: Sequence[int]) -> dict[str, Any] | None:
-    """fast_p against a baseline, `p` -> `k` -> estimate; None where nothing was timed against it."""
+    """Returns fast_p against a baseline, `p` -> `k` -> estimate; None if nothing was timed against it."""
     if not bench.timed(baseline):
         return None
     return {f"{p:g}": {str(k): _plain(bench.estimate(faster(baseline, p), k)) for k in ks} for p in FAST_P}
 
 
 def _speedup(bench: BenchResults, baseline: str, seed: int) -> dict[str, Any] | None:
-    """Geometric mean and median over tasks; a task's number is the geometric mean of its correct, timed samples."""
+    """Returns geometric mean and median over tasks; a task's number is the geometric mean of its correct, timed
+    samples."""
     values = [v for v in speedups(bench, baseline).values()]
     if not values:
         return None
@@ -303,7 +305,7 @@ def _speedup(bench: BenchResults, baseline: str, seed: int) -> dict[str, Any] | 
 
 
 def speedups(bench: BenchResults, baseline: str) -> dict[str, float]:
-    """By task hash: the geometric mean over its correct samples that were timed."""
+    """Returns by task hash the geometric mean speedup of its correct, timed samples."""
     found: dict[str, float] = {}
     for task in bench.tasks:
         values = [v for s in task.counted if s.correct and (v := s.speedup(baseline)) is not None]
@@ -314,7 +316,7 @@ def speedups(bench: BenchResults, baseline: str) -> dict[str, float]:
 
 
 def cost(bench: BenchResults) -> dict[str, Any]:
-    """Tokens, seconds and dollars of all samples; dollars are None where the policy does not know a price."""
+    """Adds up tokens, seconds and dollars of all samples; dollars are None if the policy knows no price."""
     every = [s for t in bench.tasks for s in (*t.samples, t.greedy) if s is not None]
     usages = [turn.usage for s in every for turn in s.turns]
     prices = [u.cost_usd for u in usages]
@@ -342,7 +344,7 @@ def _plain(estimate: Estimate | None) -> dict[str, float | int] | None:
 
 
 def compare(first: BenchResults, second: BenchResults) -> dict[str, Any]:
-    """Paired tests over the tasks that both runs judged: `rows` by name, and what speaks against comparing them."""
+    """Runs paired tests over the tasks that both runs judged: `rows` by name, and `differences` in the settings."""
     a, b = ({t.task_hash: t for t in run.answered()} for run in (first, second))
     common = [h for h in a if h in b]
     left, right = _only(first, common), _only(second, common)
@@ -384,7 +386,7 @@ def _paired(a: Sequence[float], b: Sequence[float], run: BenchResults) -> dict[s
 
 
 def _log_speedups(first: BenchResults, second: BenchResults, baseline: str) -> dict[str, Any] | None:
-    """Over the tasks that both solved and timed; exp(difference) is the ratio of geometric means."""
+    """Compares the tasks that both runs solved and timed; exp(difference) is the ratio of geometric means."""
     import math
 
     a, b = speedups(first, baseline), speedups(second, baseline)
@@ -393,7 +395,7 @@ def _log_speedups(first: BenchResults, second: BenchResults, baseline: str) -> d
 
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:
-    """Settings beside the policy that are not the same in both runs."""
+    """Returns the settings, except the policy, that differ between two runs."""
     ignored = {"created", "verb", "policy", "limit", "samples"}
     names = [k for k in {**a, **b} if k not in ignored]
     return {name: [a.get(name), b.get(name)] for name in names if a.get(name) != b.get(name)}

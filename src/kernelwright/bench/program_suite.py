@@ -1,9 +1,9 @@
-"""CUDABench as a suite of `bench`: a prompt of one of three levels is given, the answer is a whole CUDA program.
+"""CUDABench as a suite of `bench`: a prompt at one of three levels, answered by a whole CUDA program.
 
     cudabench:FILE[:LEVEL]     LEVEL 1 (name, algorithm, guidance), 2 (name, algorithm) or 3 (name only); default 1
 
-Programs are judged on the functional machine by their rows' own comparison, in folders where the expected output is not
-(`evaluation.judge.program_answers`). Below the prompt stands which files are read and written, as the programs need it.
+Programs run on the functional machine, in folders without the expected output, and are judged by the comparison script
+of their row (`evaluation.judge.program_answers`). The prompt ends with a list of the files to read and write.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kernelwright.evaluation.processes.pool import Pool
 
 SECONDS = 300.0
-"""What a program may run on the functional machine where the user does not say."""
+"""The default time limit of a program on the functional machine."""
 
 _SYSTEM = (
     "You write complete CUDA C++ programs. You answer with one program, a single .cu file with main, in one ```cuda "
@@ -52,12 +52,12 @@ _SYSTEM = (
 
 
 def is_programs(suite: str) -> bool:
-    """Whether a suite is one of whole programs."""
+    """Tells whether a suite asks for whole programs."""
     return suite.startswith(PREFIX) or is_cudabench(suite)
 
 
 def _parts(suite: str) -> tuple[str, int]:
-    """The file and the level of a suite."""
+    """Splits a suite's name into file and level. Raises `TaskError`."""
     name = suite.removeprefix(PREFIX)
     file, colon, level = name.rpartition(":")
     if not colon or Path(name).exists():
@@ -72,7 +72,7 @@ def _parts(suite: str) -> tuple[str, int]:
 def load(
     suite: str, jobs: int, limit: int | None, id_field: str | None
 ) -> tuple[list[Task], Exchange, Callable[[], AbstractContextManager[ProgramLanes]]]:
-    """Tasks, how to ask about them, and what judges them. Raises `TaskError`."""
+    """Returns the tasks, their exchange with a policy, and a factory of their judge. Raises `TaskError`."""
     file, level = _parts(suite)
     rows = read_programs(file, id_field=id_field, limit=limit)
     asked = [(_task(row, Path(file).name, level), row) for row in rows]
@@ -91,7 +91,7 @@ def load(
 
 
 def _task(row: ProgramTask, origin: str, level: int) -> Task | None:
-    """A row as a task whose text is the request; None for a row without a prompt of that level."""
+    """Turns a row into a task whose source is the request; None for a row without a prompt at that level."""
     prompt = row.prompts[level - 1] if len(row.prompts) >= level else ""
     if not prompt and not row.problem:
         return None
@@ -123,10 +123,10 @@ def _converse(task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate 
 
 
 class ProgramLanes(Lanes):
-    """Judges programs on this machine's processors, several at once."""
+    """Judges several programs at once on the CPU."""
 
     def __init__(self, programs: dict[str, ProgramTask], jobs: int) -> None:
-        """`programs` by the hash of their task."""
+        """`programs`: by the content hash of their task."""
         super().__init__(jobs, 1)
         self._programs = programs
         self._own = threading.local()
@@ -156,7 +156,7 @@ class ProgramLanes(Lanes):
         return evaluation_of(verdict, job, row)
 
     def settle(self, options: EvalOptions) -> EvalOptions:
-        """Programs run on the functional machine, whatever else there is."""
+        """Sets the backend to `cpu`: programs always run on the functional machine."""
         return options.model_copy(update={"backend": "cpu"})
 
     def shut(self) -> None:
@@ -167,7 +167,7 @@ class ProgramLanes(Lanes):
 
 
 def evaluation_of(verdict: ProgramVerdict, job: Job, row: ProgramTask) -> Evaluation:
-    """A program's verdict as the record that everything else works with."""
+    """Converts a program's verdict into an `Evaluation`."""
     name: VerdictName = next((v for v in VERDICTS if v == verdict.verdict), "harness_error")
     rule, colon, evidence = verdict.reason.partition(": ")
     rejected = (Finding(rule=rule, evidence=evidence or rule, severity="reject"),) if name == "rejected" else ()

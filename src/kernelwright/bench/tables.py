@@ -1,4 +1,4 @@
-"""A bench run as people see it: tables for the terminal, and a section of the page. Numbers come from `benchfacts`."""
+"""Tables of a bench run for the terminal and for the HTML page. `bench.numbers` computes the numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN_KS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100)
 
 
 def cell(estimate: dict[str, Any] | None, percent: bool = True) -> str:
-    """An estimate with its interval, `72.5 % (62.5 to 82.5)`, or `-`."""
+    """Formats an estimate with its interval, `72.5 % (62.5 to 82.5)`, or `-`."""
     if estimate is None:
         return "-"
     scale, digits = (100.0, 1) if percent else (1.0, 3)
@@ -24,7 +24,7 @@ def cell(estimate: dict[str, Any] | None, percent: bool = True) -> str:
 
 
 def tables(summary: dict[str, Any]) -> Iterator[tuple[str, Row, list[Row]]]:
-    """Title, head and rows of each table."""
+    """Yields the title, head and rows of each table."""
     yield "solved", ("", "estimate", "tasks"), list(_solved(summary))
     if summary["speedup"]["eager"] or summary["speedup"]["compile"]:
         yield "against PyTorch", ("", "eager", "compile"), list(_speed(summary))
@@ -107,7 +107,7 @@ _SECONDS = (("policy_seconds", "of the policy"), ("judge_seconds", "of judging")
 
 
 def print_summary(summary: dict[str, Any], out: Console) -> None:
-    """All tables."""
+    """Prints all tables."""
     settings = summary["settings"]
     out.print(f"[bold]{escape(str(settings.get('suite')))}[/] · {escape(str(settings.get('policy')))}", soft_wrap=True)
     for title, head, rows in tables(summary):
@@ -129,7 +129,7 @@ def _plain(text: str) -> str:
 
 
 def section(summary: dict[str, Any]) -> str:
-    """The tables as HTML."""
+    """Returns the tables as HTML."""
     parts = []
     for title, head, rows in tables(summary):
         cells = "".join(f"<th>{html.escape(c)}</th>" for c in head)
@@ -139,7 +139,7 @@ def section(summary: dict[str, Any]) -> str:
 
 
 def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console) -> None:
-    """Two runs side by side. Their names stand above the table: a path in its head would leave the columns no room."""
+    """Prints two runs side by side. Their names stand above the table: paths would make its columns too wide."""
     for letter, name in zip("AB", names, strict=True):
         out.print(f"{letter}: {escape(name)}", soft_wrap=True)
     if not found["common_tasks"]:
@@ -165,7 +165,7 @@ def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console
 
 
 def print_grid(found: dict[str, dict[str, Any]], out: Console) -> None:
-    """Shapes of one budget, a row each."""
+    """Prints the shapes of one budget, one per row."""
     beside = sorted({facts["baseline"] for facts in found.values()} - {"eager"})
     fast, speed = (name + "".join(f" ({b})" for b in beside) for name in ("best fast_1", "best speedup"))
     head = ("samples x turns", "answers", "best correct", "mean correct", "last turn", fast, speed)
