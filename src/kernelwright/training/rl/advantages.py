@@ -2,11 +2,11 @@
 
     ADVANTAGES["trloo"](score, group, trajectory, turn, mask, gamma=1.0)
 
-All take columns of one length: `score` the turn's own reward (None or NaN: a harness fault, no reward at all), `group`
-the task, `trajectory` the rollout, `turn` its number in it, `mask` false for padding; and return an advantage for each
-row, in the caller's kind of array. Padding and rows without a score have advantage 0 and are in nobody's baseline.
-Groups and trajectories have labels of any kind, told apart by equality and type. All is computed in float64, whatever
-the scores are in; a result that the caller's kind cannot hold is a `ConfigError`.
+All take columns of one length: `score` the turn's own reward (None or NaN: no reward, after a harness error), `group`
+the task, `trajectory` the rollout, `turn` its number in the rollout, `mask` false for padding. They return one
+advantage per row, in the caller's kind of array. Padding and rows without a score get advantage 0 and are part of no
+baseline. Groups and trajectories have labels of any type, compared by equality and type. Computation is in float64;
+a result outside the range of the caller's type raises `ConfigError`.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def trloo(
 ) -> Array:
     """Dr. Kernel's TRLOO (arXiv 2602.05885): return to go, less its mean over the other rollouts' same turn.
 
-    A turn that no other rollout of the task has reached has no baseline: `single="skip"` gives it advantage 0, as the
-    paper says; `"zero_baseline"` its whole return, as the authors' code does, and without which the estimate of the
-    gradient is biased where rollouts may stop.
+    A turn that no other rollout of the task reached has no baseline. `single="skip"` gives it advantage 0, as in the
+    paper; this biases the gradient estimate if rollouts may stop early. `"zero_baseline"` gives it its whole return,
+    as in the authors' code.
     """
     rows, unit = _in_units(read_rows(score, group, trajectory, turn, mask))
     returns = returns_to_go(rows, gamma, "sum", missing)
@@ -106,13 +106,13 @@ def prefix_free(
     single: str = "skip",
     missing: str = "unknown",
 ) -> Array:
-    """Leave-one-out over whole trajectories: each turn gets its rollout's return less the others' mean return.
+    """Leave-one-out over whole trajectories: each turn gets its rollout's return minus the others' mean return.
 
-    The baseline looks at no prefix of the rollout, not even at which turns it has, so that it is the same whatever the
-    policy did: unbiased, also where rollouts may stop.
+    The baseline depends on no prefix of the rollout, not even on its number of turns. It is unbiased, also if rollouts
+    may stop early.
     """
     rows, unit = _in_units(read_rows(score, group, trajectory, turn, mask))
-    returns = _discounted(rows, gamma, aggregate, missing)  # from the first turn on, be there no score for that one
+    returns = _discounted(rows, gamma, aggregate, missing)  # also for a first turn without a score
     first = _first_rows(rows)
     at_first = _leave_one_out(returns, rows.group, first & ~np.isnan(returns), single)
     spread = sums(at_first, rows.trajectory, first)
@@ -129,7 +129,7 @@ ADVANTAGES: dict[str, Advantage] = {
 
 
 def load_advantage(name: str) -> Advantage:
-    """The estimator of that name. Raises `ConfigError`."""
+    """Returns the estimator with that name. Raises `ConfigError`."""
     if name in ADVANTAGES:
         return ADVANTAGES[name]
     hint = did_you_mean(name, ADVANTAGES, f"advantages: {', '.join(ADVANTAGES)}")
@@ -137,16 +137,17 @@ def load_advantage(name: str) -> Advantage:
 
 
 def returns_to_go(rows: Rows, gamma: float, aggregate: str = "sum", missing: str = "unknown") -> NDArray[np.float64]:
-    """For each row the discounted sum, or the maximum, of its trajectory's scores from it on; NaN where not known.
+    """Returns for each row the discounted sum, or maximum, of its trajectory's scores from that turn on; NaN if
+    unknown.
 
-    Discounts go by turn numbers. `missing="unknown"`: a score that is not there leaves the returns of the turns before
-    it unknown, too, since to count it as zero would charge them for our fault; `"skip"` leaves it out of them.
+    Discounts follow turn numbers. `missing="unknown"`: a missing score makes the returns of earlier turns unknown too,
+    since counting it as zero would penalise them for a harness error. `"skip"` leaves the score out of their returns.
     """
     return np.where(_scored(rows.score, rows), _discounted(rows, gamma, aggregate, missing), np.nan)
 
 
 def _discounted(rows: Rows, gamma: float, aggregate: str, missing: str) -> NDArray[np.float64]:
-    """The same; with `"skip"` a row without a score has what its trajectory gets after it."""
+    """Computes `returns_to_go`; with `"skip"`, a row without a score gets the return of the later turns."""
     if aggregate not in ("sum", "max"):
         raise ConfigError(f"there is no aggregate {aggregate!r}", hint="use sum or max")
     if missing not in ("unknown", "skip"):
@@ -177,20 +178,20 @@ def _discounted(rows: Rows, gamma: float, aggregate: str, missing: str) -> NDArr
 
 
 def _in_units(rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
-    """The rows with each group's scores in units of a power of two near its largest, and each row's unit.
+    """Scales each group's scores by a power of two near the largest one; returns the rows and each row's unit.
 
-    Sums and squares of scores in such units neither overflow nor vanish, and nothing is rounded that was not before.
+    Sums and squares of scaled scores neither overflow nor underflow, and scaling by a power of two is exact.
     """
     largest = np.zeros(rows.group.max(initial=0) + 1)
     scored = _scored(rows.score, rows)
     np.maximum.at(largest, rows.group[scored], np.abs(rows.score[scored]))
-    unit = np.ldexp(1.0, np.frexp(largest)[1] - 1)  # one more would be infinite for the largest floats
+    unit = np.ldexp(1.0, np.frexp(largest)[1] - 1)  # the next power of two overflows for the largest floats
     unit = np.where(largest > 0.0, unit, 1.0)[rows.group]
     return dataclasses.replace(rows, score=rows.score / unit), unit
 
 
 def _times(values: Floats, unit: Floats) -> Any:
-    with np.errstate(over="ignore"):  # `like` says so where it matters
+    with np.errstate(over="ignore"):  # `like` raises for an overflow
         return values * unit
 
 
@@ -205,7 +206,7 @@ def _centred(values: Floats, key: Floats, valid: Floats) -> Any:
 
 
 def _constant(values: Floats, key: Floats, valid: Floats) -> Any:
-    """Rows whose valid peers all have one value: differences to their mean would be rounding errors only."""
+    """Marks rows whose group has a single value: differences to its mean would be rounding errors."""
     low, high = np.full(key.max(initial=0) + 1, np.inf), np.full(key.max(initial=0) + 1, -np.inf)
     np.minimum.at(low, key[valid], values[valid])
     np.maximum.at(high, key[valid], values[valid])
@@ -213,20 +214,20 @@ def _constant(values: Floats, key: Floats, valid: Floats) -> Any:
 
 
 def _standardised(values: Floats, rows: Rows, ddof: int, eps: float, unit: Floats) -> Any:
-    """`(v - mean) / (std + eps)` over each group; values are in units, `eps` is not."""
+    """Computes `(v - mean) / (std + eps)` over each group; values are scaled by `unit`, `eps` is not."""
     if ddof < 0 or not 0.0 <= eps < math.inf:
         raise ConfigError(f"ddof = {ddof}, eps = {eps}", hint="use at least 0")
     valid = _scored(values, rows)
     centred = _centred(values, rows.group, valid)
     number = np.maximum(counts(rows.group, valid) - ddof, 1.0)
     deviation = np.sqrt(sums(centred**2, rows.group, valid) / number)
-    with np.errstate(over="ignore"):  # next to nothing over an infinite number is the 0 that it has to be
+    with np.errstate(over="ignore"):  # eps / unit may overflow for tiny units: the quotient is then 0, as it should be
         divisor = deviation + eps / unit
     return np.divide(centred, divisor, out=np.zeros_like(centred), where=divisor > 0)
 
 
 def _leave_one_out(values: Floats, key: Floats, valid: Floats, single: str) -> Any:
-    """`v_i - mean of the others' v` over rows of one key."""
+    """Computes `v_i - mean of the others' v` over rows with one key."""
     if single not in ("skip", "zero_baseline"):
         raise ConfigError(f"single = {single!r}", hint="use skip or zero_baseline")
     number = counts(key, valid)
@@ -238,7 +239,7 @@ def _leave_one_out(values: Floats, key: Floats, valid: Floats, single: str) -> A
 
 
 def _first_rows(rows: Rows) -> Any:
-    """Each trajectory's first row that is no padding."""
+    """Marks each trajectory's first row that is not padding."""
     first = np.full(rows.trajectory.max(initial=0) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, rows.trajectory[rows.real], rows.turn[rows.real])
     return rows.real & (rows.turn == first[rows.trajectory])

@@ -28,7 +28,7 @@ CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def series(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Series:
-    """Points `(step, value)` by name; names that no row has a finite number for are left out."""
+    """Returns points `(step, value)` by name; drops names without a finite value in any row."""
     found = {name: [(row["step"], float(row[name])) for row in rows if _is_finite(row.get(name))] for name in names}
     return {name: points for name, points in found.items() if points}
 
@@ -38,7 +38,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def write_curves(name: str, rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Writes the page. Raises `StoreError` where it cannot be written."""
+    """Writes the page. Raises `StoreError` if it cannot be written."""
     parts = {part for row in rows for part in row["parts"]}
     flat = [{**{p: row["parts"].get(p, 0.0) for p in parts}, "step": row["step"]} for row in rows]
     by_part = series(flat, sorted(parts))
@@ -57,7 +57,7 @@ def write_curves(name: str, rows: Sequence[Mapping[str, Any]], path: Path) -> No
 
 
 def chart(title: str, lines: Series) -> str:
-    """One figure: a polyline a name, with the range of its values."""
+    """Draws one figure: a polyline per name, and the range of the values."""
     points = [point for line in lines.values() for point in line]
     low, high = min(v for _, v in points), max(v for _, v in points)
     first, last = min(s for s, _ in points), max(s for s, _ in points)

@@ -1,7 +1,7 @@
-"""What a step of reinforcement learning was like: a row of the log, and alarms where something looks broken.
+"""Statistics of a reinforcement-learning step: a row of the log, and alarms for signs of collapse.
 
-Pure functions over rows of rollouts. Drift and entropy are held against the first step of the run, which played at the
-weights of the model that training began with.
+Pure functions over rollout rows. Drift and entropy are compared with the first step of the run, which sampled from the
+initial weights.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kernelwright.training.rl.rollouts import RolloutRow
 from kernelwright.training.rl.settings import AlarmSettings
 
 FIRST_TOKENS = 16
-"""The commonest first tokens that a row of the log names."""
+"""The number of most frequent first tokens in a row of the log."""
 DRAWS = 100
-"""By which what chance gives is estimated."""
+"""Random draws that estimate the drift expected by chance."""
 FAST = (1.0, 1.5, 2.0)
-"""The p of fast_p: answers that are right and more than p times as fast as eager."""
+"""The p of fast_p: the share of answers that are correct and more than p times as fast as eager."""
 
 
 class LoggedRow(LoggedStep):
-    """What later steps, the table and the curves look at in a row of the log."""
+    """The fields of a log row that later steps, the table and the curves read."""
 
     correct: float
     parts: dict[str, float | None]
@@ -39,10 +39,10 @@ class LoggedRow(LoggedStep):
 
 
 def describe(rows: Sequence[RolloutRow], timed: bool = False) -> dict[str, Any]:
-    """Rewards and their parts, verdicts, speed, lengths, and the measures that alarms look at.
+    """Computes rewards with their parts, verdicts, speed, lengths, and the inputs of the alarms.
 
-    `timed`: right answers are timed beside eager, so that where none is right none is fast. Else shares of fast ones
-    are null where no answer has a speedup.
+    `timed`: correct answers are timed against eager, so a step without correct answers has fast_p 0. Otherwise fast_p
+    is None if no answer has a speedup.
     """
     paid = [row.reward for row in rows if row.reward is not None]
     verdicts = Counter(row.verdict for row in rows)
@@ -76,7 +76,7 @@ def describe(rows: Sequence[RolloutRow], timed: bool = False) -> dict[str, Any]:
 
 
 def _parts(rows: Sequence[RolloutRow], paid: int) -> dict[str, float]:
-    """The mean of each part of the reward, over rows that have a reward."""
+    """Returns the mean of each part of the reward over rows with a reward."""
     parts: dict[str, float] = {}
     for row in rows:
         for name, value in row.parts.items():
@@ -85,25 +85,24 @@ def _parts(rows: Sequence[RolloutRow], paid: int) -> dict[str, float]:
 
 
 def first_tokens(rows: Sequence[RolloutRow]) -> dict[str, float]:
-    """The share of the answers that begin with each token, of the commonest ones."""
+    """Returns the share of answers that begin with each of the most frequent first tokens."""
     found = Counter(row.token_ids[0] for row in rows if row.token_ids)
     return {str(token): round(count / len(rows), 5) for token, count in found.most_common(FIRST_TOKENS)}
 
 
 def drift(now: Mapping[str, float], then: Mapping[str, float]) -> float:
-    """Total variation distance of two such tables: 0 for equal ones, 1 for those that share nothing.
+    """Returns the total variation distance of two tables of first tokens: 0 if equal, 1 if disjoint.
 
-    What only one names may be in the other's unnamed rest, so that the distance is never more than the true one.
+    A token named by one table only may be in the other's unnamed rest, so the result is a lower bound.
     """
     return max(_gained(now, then), _gained(then, now))
 
 
 def chance_drift(now: Mapping[str, float], then: Mapping[str, float], sizes: tuple[int, int]) -> tuple[float, float]:
-    """The drift of two such tables, of samples of these sizes, that chance alone gives: its mean, and what it seldom
-    exceeds, in one of twenty draws.
+    """Returns the mean and the 95 % quantile of the drift expected by chance for two samples of these sizes.
 
-    Of seeded draws in which the answers of both are dealt out anew. What neither names is taken for tokens as common as
-    the least common one that is named.
+    A permutation test with seeded draws: each redistributes the pooled answers over both samples. Unnamed answers are
+    modelled as tokens as frequent as the least frequent named token.
     """
     names = sorted(now.keys() | then.keys())
     pool = [round(now.get(name, 0.0) * sizes[0]) + round(then.get(name, 0.0) * sizes[1]) for name in names]
@@ -123,39 +122,42 @@ def _commonest(counts: np.ndarray, size: int) -> dict[str, float]:
 
 
 def _drifted(facts: Mapping[str, Any], first: Mapping[str, Any], limit: float) -> bool:
-    """Whether first tokens drifted by more than chance makes them, and by how much more than a limit: a share of what
-    chance leaves, so that 1 stays 1 and with many answers it is the distance itself."""
+    """Tells whether first tokens drifted beyond the 95 % quantile of chance and beyond a limit.
+
+    The limit is on (drift - mean) / (1 - mean), with the mean drift by chance: full drift stays 1, and with many
+    answers this is the drift itself.
+    """
     now, then = facts["first_tokens"], first["first_tokens"]
     whole = drift(now, then)
     sizes = (sum(facts["verdicts"].values()), sum(first["verdicts"].values()))
-    if whole <= limit:  # which chance can only lower
+    if whole <= limit:  # subtracting the chance drift only lowers it
         return False
     mean, most = chance_drift(now, then, sizes)
     return whole > most and whole - mean > limit * (1.0 - mean)
 
 
 def judged(rows: Sequence[RolloutRow]) -> dict[str, Any]:
-    """What came of asking a judge: counted from the rows, since those of a session before a kill are among them."""
+    """Counts opinions asked for and failed. Counts from rows, which include those of a session before a kill."""
     counts = {n: int(sum(row.facts.get(n, 0) for row in rows)) for n in ("judge_asked", "judge_failed")}
     asked = counts["judge_asked"]
     return {**counts, "judge_failed_share": counts["judge_failed"] / asked if asked else None}
 
 
 def _gained(more: Mapping[str, float], less: Mapping[str, float]) -> float:
-    """How much more likely tokens have at least become, added up over those that have."""
+    """Returns a lower bound on the probability gained, summed over tokens that became more likely."""
     shared = sum(max(0.0, more[t] - less[t]) for t in more.keys() & less.keys())
     new = sum(share for t, share in more.items() if t not in less)
     return shared + max(0.0, new - max(0.0, 1.0 - sum(less.values())))
 
 
 def repetition(ids: Sequence[int], n: int = 8) -> float:
-    """The share of an answer's runs of `n` tokens that were there before."""
+    """Returns the share of an answer's n-grams of tokens that occurred before in the same answer."""
     runs = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
     return 1.0 - len(set(runs)) / len(runs) if runs else 0.0
 
 
 def alarms(facts: Mapping[str, Any], first: Mapping[str, Any], limits: AlarmSettings) -> list[str]:
-    """Names of what looks broken in a step, held against the run's first step where a measure needs that."""
+    """Returns the names of a step's alarms. Drift and entropy are compared with the run's first step."""
     found = [
         name for name in ("hacked", "unpaid", "cut", "unreadable", "repetition") if facts[name] > getattr(limits, name)
     ]
@@ -163,14 +165,14 @@ def alarms(facts: Mapping[str, Any], first: Mapping[str, Any], limits: AlarmSett
         found.append("judge_failed")
     if _drifted(facts, first, limits.first_token):
         found.append("first_token")
-    then = first["entropy"] or 0.0  # null in the log where it was no number
+    then = first["entropy"] or 0.0  # null in the log if it was not finite
     if not limits.entropy_low * then <= facts["entropy"] <= max(limits.entropy_high * then, limits.entropy_floor):
         found.append("entropy")
     return found
 
 
 def standing(rows: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
-    """Alarms that each of the log's last `steps` rows has; none where there are fewer rows, or `steps` is 0."""
+    """Returns the alarms common to the last `steps` rows of the log; empty for fewer rows or `steps` = 0."""
     if not steps or len(rows) < steps:
         return []
     last = [set(row["alarms"]) for row in rows[-steps:]]

@@ -1,6 +1,6 @@
-"""Which rows of rollouts to train on: functions on flat rows that return what to keep, with the reasons countable.
+"""Filters of rollout rows: functions on flat columns that return a boolean mask of the rows to train on.
 
-Filters come after advantages: a baseline is taken over all rows with a score, and rejected rows are masked then.
+Filters come after advantages: baselines use all rows with a score; rejected rows are masked afterwards.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """What mismatch rejection found, an entry a row."""
+    """The result of mismatch rejection, with one entry per row."""
 
     keep: NDArray[np.bool_]
     ratio: NDArray[np.float64]
-    """Geometric mean of trainer's over sampler's probabilities; 1 for rows without tokens, NaN where not finite."""
+    """Geometric mean of the trainer's over the sampler's probabilities; 1 for rows without tokens, NaN if not
+    finite."""
     vetoed: NDArray[np.bool_]
-    """Rejected for a single token."""
+    """True for rows rejected because of a single token."""
 
     @property
     def rejected_share(self) -> float:
-        """Rejected rows over all rows; 0 where there are none."""
+        """The share of rejected rows; 0 without rows."""
         return float(1.0 - self.keep.mean()) if len(self.keep) else 0.0
 
 
@@ -43,10 +44,11 @@ def mismatch_rejection(
     high: float = 1.001,
     veto: float = 1e-4,
 ) -> Mismatch:
-    """MRS (arXiv 2602.05885): keeps rows whose sampler and trainer agree on how probable the answer was.
+    """MRS (arXiv 2602.05885): keeps rows on whose probability sampler and trainer agree.
 
-    A row is kept where `exp(mean_t(log_probs - rollout_log_probs))` is in [low, high] and no token's own ratio is below
-    `veto`. All have shape `(rows, length)`; log-probabilities are of the sampled tokens, `token_mask` true for them.
+    A row is kept if `exp(mean_t(log_probs - rollout_log_probs))` is in [low, high] and no token's ratio is below
+    `veto`. All inputs have shape `(rows, length)`. Log-probabilities are those of the sampled tokens; `token_mask` is
+    true for these tokens. Raises `ConfigError`.
     """
     if not 0.0 < low <= 1.0 <= high:
         raise ConfigError(f"[{low}, {high}] does not hold 1", hint="use low in (0, 1] and high of at least 1")
@@ -65,7 +67,7 @@ def mismatch_rejection(
 
 
 def _table(values: Array) -> NDArray[np.float64]:
-    """Rows of numbers in float64: sums of long answers are beyond half precision."""
+    """Converts to float64: sums over long answers exceed half precision. Raises `ConfigError`."""
     try:
         return np.asarray(unwrapped(values), dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -73,7 +75,8 @@ def _table(values: Array) -> NDArray[np.float64]:
 
 
 def widened(low: float, high: float, rejected_share: float, *, limit: float = 0.6, factor: float = 2.0) -> Any:
-    """The next step's `(low, high)`: `factor` times as far from 1 where more than `limit` of the rows were rejected."""
+    """Returns the next step's `(low, high)`: `factor` times as far from 1 if more than `limit` of the rows were
+    rejected."""
     if rejected_share <= limit:
         return low, high
     return max(1.0 - factor * (1.0 - low), 1e-3), 1.0 + factor * (high - 1.0)
@@ -91,9 +94,9 @@ def profiling_rejection(
 ) -> NDArray[np.bool_]:
     """PRS (arXiv 2602.05885): keeps a correct row with probability `clip((PR - tau) / scale, 0, 1)`.
 
-    PR is the share of device time that the candidate's own kernels took. Rows that are not correct are all kept, else
-    there would be no negatives; so are correct ones that were not profiled (None or NaN), about which nothing is known,
-    and with `keep_speedup` those at least that fast. The draw depends on `seed` and a row's place only.
+    PR is the share of device time that the candidate's own kernels took. All incorrect rows are kept as negative
+    examples. Correct rows without a profile (PR is None or NaN) are kept, and with `keep_speedup` all correct rows of
+    at least that speedup. The draw depends only on `seed` and the row's index. Raises `ConfigError`.
     """
     if not 0.0 < scale < math.inf or not math.isfinite(tau):
         raise ConfigError(f"tau = {tau} and scale = {scale}", hint="use finite numbers, and a scale of more than 0")
@@ -116,9 +119,9 @@ def profiling_rejection(
 
 
 def varied_groups(score: Array, group: Array, mask: Array | None = None) -> NDArray[np.bool_]:
-    """Rows whose group has at least two different scores: groups without teach nothing and are skipped.
+    """Marks the rows of groups with at least two different scores; other groups have no gradient.
 
-    Padding and rows without a score (None or NaN) are not kept, and do not make a group varied.
+    Padding and rows without a score (None or NaN) are never marked and do not count as a score. Raises `ConfigError`.
     """
     values, groups = scores(score), numbered(as_numpy(group))
     if values.shape != groups.shape:
@@ -135,20 +138,23 @@ def varied_groups(score: Array, group: Array, mask: Array | None = None) -> NDAr
 
 @dataclass(frozen=True)
 class Selection:
-    """What dynamic sampling keeps, and what is still to be sampled."""
+    """The result of dynamic sampling: kept rows and groups, and the number of groups still missing."""
 
     keep: NDArray[np.bool_]
-    """By row."""
+    """One entry per row."""
     groups: tuple[Any, ...]
-    """Labels of the kept groups, in the order in which they came."""
+    """Labels of the kept groups, in order of appearance."""
     missing: int
-    """How many groups are wanted besides."""
+    """The number of groups still to sample."""
     sampled: int
-    """How many groups there were: `len(groups) / sampled` is the yield by which to size the next draw."""
+    """The number of groups sampled so far; `len(groups) / sampled` is the yield, to size the next draw."""
 
 
 def dynamic_sampling(score: Array, group: Array, mask: Array | None = None, *, wanted: int) -> Selection:
-    """Keeps the first `wanted` groups that have different scores (DAPO): give all rows sampled so far, in order."""
+    """Keeps the first `wanted` groups with different scores (DAPO). Takes all rows sampled so far, in order.
+
+    Raises `ConfigError`.
+    """
     if wanted < 1:
         raise ConfigError(f"wanted = {wanted} groups", hint="use at least 1")
     labels = as_numpy(group)
@@ -164,6 +170,6 @@ def dynamic_sampling(score: Array, group: Array, mask: Array | None = None, *, w
 
 
 def shares(keep: NDArray[np.bool_], group: Array) -> NDArray[np.float64]:
-    """For each row, the share of its group's rows that are kept: what to log of a filter."""
+    """Returns for each row the kept share of its group's rows, for the log."""
     groups = numbered(as_numpy(group))
     return counts(groups, keep) / np.maximum(counts(groups, np.ones(len(groups), bool)), 1.0)

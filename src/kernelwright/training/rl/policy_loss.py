@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """A loss, and of how many tokens how many had a ratio that was clipped: of several batches, a share of all."""
+    """A loss with its counts of clipped and of all tokens; add up the counts of several batches for their share."""
 
     loss: Tensor
     clipped: Tensor
@@ -33,9 +33,10 @@ def policy_loss(
 ) -> PolicyLoss:
     """`-sum_t min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)` with `rho = exp(log p - log p_old)`.
 
-    `log_probs`, `old_log_probs` and `mask` (of sampled tokens) have shape `(rows, length)`, `advantage` `(rows,)`.
-    `normalise`: `token` divides by the masked tokens, `row` by each row's own and then the rows, `constant` by
-    `denominator`. A denominator replaces the first two's own as well: where this is a part of a larger batch.
+    `log_probs`, `old_log_probs` and `mask` (true for sampled tokens) have shape `(rows, length)`, `advantage`
+    `(rows,)`. `normalise`: `token` divides by the number of masked tokens, `row` by each row's tokens and then by the
+    number of rows, `constant` by `denominator`. A `denominator` also replaces the divisor of `token` and `row`, for a
+    micro-batch of a larger batch. Raises `ConfigError`.
     """
     if normalise not in ("token", "row", "constant") or (normalise == "constant" and denominator is None):
         raise ConfigError(f"normalise = {normalise!r}", hint="use token, row, or constant with a denominator")

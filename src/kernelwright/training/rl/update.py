@@ -27,41 +27,42 @@ from kernelwright.training.rl.settings import RlSettings
 
 @dataclass(frozen=True)
 class UpdateBatch:
-    """Some rows as tensors `(rows, length - 1)`: predicted tokens, which of them were sampled, and what they weigh."""
+    """Rows as tensors: `tokens` `(rows, length)`, `mask` (true for sampled tokens) and `sampled` `(rows, length - 1)`,
+    `advantage` `(rows,)`."""
 
     tokens: Tensor
     mask: Tensor
     sampled: Tensor
-    """The sampler's log-probabilities, 0 elsewhere."""
+    """The sampler's log-probabilities; 0 outside the mask."""
     advantage: Tensor
     rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What became of a step's rows."""
+    """The result of training on a step's rows."""
 
     facts: dict[str, float]
-    """What to log."""
+    """Numbers for the log."""
     advantage: np.ndarray
     used: np.ndarray
-    """By row: whether it was trained on."""
+    """One entry per row: true if it was trained on."""
 
 
 NOTHING = 1e-9
-"""An advantage of up to so much is rounding."""
+"""Advantages up to this size are rounding errors."""
 
 
 @dataclass
 class Bounds:
-    """Those of mismatch rejection, which may widen from step to step."""
+    """The bounds of mismatch rejection, which may widen from step to step."""
 
     low: float
     high: float
 
 
 def advantages(settings: RlSettings, rows: Sequence[RolloutRow]) -> np.ndarray:
-    """One number a row, by the run's estimator; 0 in groups whose rewards are all alike, where they are skipped."""
+    """Returns one advantage per row, by the run's estimator; with `zero_variance`, 0 in groups with equal rewards."""
     score = [row.reward for row in rows]
     columns = [[getattr(row, name) for row in rows] for name in ("group", "trajectory", "turn")]
     found = load_advantage(settings.advantage.name)(score, *columns, None, **settings.advantage.parameters)
@@ -71,10 +72,10 @@ def advantages(settings: RlSettings, rows: Sequence[RolloutRow]) -> np.ndarray:
 
 
 def groups_that_teach(settings: RlSettings, rows: Sequence[RolloutRow], wanted: int) -> Selection:
-    """Dynamic sampling by what the update would do: a group is kept where a reward differs and a row has an advantage.
+    """Selects groups with a gradient (dynamic sampling): rewards differ and some row has an advantage.
 
-    Rollouts of several turns may be paid differently from turn to turn and alike in each, of which an estimator that
-    compares turn with turn learns nothing.
+    Differing rewards are not enough: multi-turn rollouts may have equal rewards in each turn but different ones across
+    turns, and an estimator that compares rollouts turn by turn then gives no advantage.
     """
     groups = [row.group for row in rows]
     moved = np.where(varied_groups([row.reward for row in rows], groups), advantages(settings, rows), 0.0)
@@ -82,8 +83,10 @@ def groups_that_teach(settings: RlSettings, rows: Sequence[RolloutRow], wanted: 
 
 
 def counted_rows(settings: RlSettings, rows: Sequence[RolloutRow]) -> np.ndarray:
-    """Which rows the loss is a mean over, before filters: those with a reward, be their advantage 0, that are not of
-    groups which are skipped."""
+    """Marks the rows that the loss averages over, before filters: rows with a reward, in groups not skipped.
+
+    Rows with advantage 0 count too.
+    """
     score = [row.reward for row in rows]
     paid = np.asarray([row.reward is not None and bool(row.token_ids) for row in rows], dtype=bool)
     return paid & varied_groups(score, [row.group for row in rows]) if settings.filters.zero_variance else paid
@@ -92,7 +95,7 @@ def counted_rows(settings: RlSettings, rows: Sequence[RolloutRow]) -> np.ndarray
 def batches(
     rows: Sequence[RolloutRow], weights: np.ndarray, chosen: Sequence[int], limit: int, device: Any
 ) -> Iterator[UpdateBatch]:
-    """The chosen rows, longest first, in batches of at most `limit` tokens with their padding."""
+    """Yields the chosen rows, longest first, in batches of at most `limit` tokens, padding included."""
     order = sorted(chosen, key=lambda i: (-_length(rows[i]), i))
     while order:
         longest = _length(rows[order[0]])
@@ -117,11 +120,11 @@ def _length(row: RolloutRow) -> int:
 
 
 def gold_log_probs(model: Any, batch: UpdateBatch) -> Tensor:
-    """Log-probabilities of the sampled tokens, 0 elsewhere, without building the logits of a whole batch."""
+    """Returns log-probabilities `(rows, length - 1)`, 0 outside the mask, without the logits of a whole batch."""
     labels = batch.tokens.clone()
     labels[:, 1:][~batch.mask] = -100
     labels[:, 0] = -100
-    attention = torch.ones_like(batch.tokens)  # padding is at the right, where causal attention does not look
+    attention = torch.ones_like(batch.tokens)  # padding is on the right, where causal attention ignores it
     log_probs: Tensor = model(
         input_ids=batch.tokens, attention_mask=attention, labels=labels, fused_lm_head=True
     ).log_probs
@@ -138,10 +141,10 @@ class Updater:
         self.done = 0
         """Gradient steps so far."""
         self._mine: frozenset[int] = frozenset()
-        """Numbers of the step's rows that this process computes."""
+        """Indices of the step's rows that this process computes."""
 
     def step(self, rows: Sequence[RolloutRow], seed: int) -> Trained:
-        """Trains on a step's rows, which are the same in all processes; each computes its share of them."""
+        """Trains on a step's rows. All processes get the same rows; each computes its share."""
         weights = advantages(self.settings, rows)
         owner = np.random.default_rng(seed).permutation(len(rows)) % self.ranks.count
         self._mine = frozenset(np.flatnonzero(owner == self.ranks.rank).tolist())
@@ -164,7 +167,8 @@ class Updater:
     def _filtered(
         self, rows: Sequence[RolloutRow], weights: np.ndarray, seed: int
     ) -> tuple[dict[int, Tensor], Any, np.ndarray]:
-        """Log-probabilities before the update by row, what to log of the filters, and which rows they keep."""
+        """Returns by row the log-probabilities before the update, the filters' log entries, and the mask of kept
+        rows."""
         filters = self.settings.filters
         keep = np.ones(len(rows), dtype=bool)
         facts: dict[str, float] = {}
@@ -198,7 +202,7 @@ class Updater:
         return old, facts, keep
 
     def _batches(self, rows: Sequence[RolloutRow], weights: np.ndarray, chosen: Sequence[int]) -> Iterator[UpdateBatch]:
-        """This process's share of the chosen rows."""
+        """Yields batches of this process's share of the chosen rows."""
         device = next(self.model.parameters()).device
         mine = [i for i in chosen if i in self._mine]
         return batches(rows, weights, mine, self.settings.train.micro_tokens, device)
@@ -206,9 +210,9 @@ class Updater:
     def _gradient_step(
         self, rows: Sequence[RolloutRow], weights: np.ndarray, part: Sequence[int], old: dict[int, Tensor]
     ) -> dict[str, float]:
-        """One update on a part of the rows. Those of advantage 0 count in what it is divided by, and need no pass.
+        """Makes one update on a part of the rows. Rows with advantage 0 count in the denominator but need no pass.
 
-        Returns its loss, its gradient's norm, and how many of the `tokens` of the others were `clipped`.
+        Returns the loss, the gradient norm, and the numbers of `tokens` and of `clipped` tokens in the other rows.
         """
         train = self.settings.train
         self.model.train()
@@ -239,7 +243,7 @@ class Updater:
             tokens += float(out.tokens)
         trained = [p for p in self.model.parameters() if p.requires_grad]
         for parameter in trained:
-            if parameter.grad is None:  # a process without a row of this part still takes part in the sum
+            if parameter.grad is None:  # a process without rows must still join the all-reduce
                 parameter.grad = torch.zeros_like(parameter)
         self.ranks.add([p.grad for p in trained])
         norm = torch.nn.utils.clip_grad_norm_(trained, train.clip or float("inf"))
@@ -254,5 +258,5 @@ class Updater:
 
 
 def _fitted(values: Tensor, length: int) -> Tensor:
-    """A row's log-probabilities in a batch of another length; what is cut or added is padding."""
+    """Pads or cuts a row's log-probabilities to another batch's length; only padding is cut or added."""
     return torch.nn.functional.pad(values, (0, max(0, length - len(values))))[:length]

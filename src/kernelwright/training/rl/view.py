@@ -1,4 +1,4 @@
-"""What a run of reinforcement learning shows while it trains: a table of its last steps, or a line a step."""
+"""The terminal view of a reinforcement-learning run: a table of the last steps, or one line per step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelwright.training.pretrain.progress import Live
 
 Row = Mapping[str, Any]
 STEPS = 10
-"""Steps that the table shows."""
+"""The number of steps in the table."""
 
 
 def _share(name: str) -> Callable[[Row], str]:
@@ -45,9 +45,9 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "PRS": _share("profiling_rejected"),
     "s": lambda row: f"{row['step_s']:.0f}",
 }
-"""The table's columns behind the step; those that are empty in all rows are left out. `no judge`: of the candidates
-that a judge was asked about, those on which it gave no opinion; `MRS`, `PRS`: rows that these
-filters rejected. Names are short: 80 columns are to be enough, if need be with the parts in several lines."""
+"""The table's columns after the step; columns empty in all rows are left out. `no judge`: the share of candidates
+without an opinion, of those that a judge was asked about; `MRS`, `PRS`: the share of rows that these filters rejected.
+Names are short, so that the table fits 80 columns, with the parts wrapped if necessary."""
 
 
 class StepView:
@@ -58,7 +58,7 @@ class StepView:
         self.total = total
         self.rows: deque[Row] = deque(maxlen=STEPS)
         self._told = not shown
-        """Whether why a judge gave no opinion was said, or is not to be."""
+        """True once the reason of a judge's failure was shown, or if it must not be shown."""
         whole = shown and console.is_terminal and not console.is_dumb_terminal
         self._table = LiveTable(console=console, auto_refresh=False) if whole else None
         self._line = Live(shown and not whole)
@@ -72,8 +72,7 @@ class StepView:
         self._line.close()
 
     def add(self, row: Row, *, last: bool = False) -> None:
-        """One more step is done. One with an alarm that the step before had not is always shown, and why a judge
-        failed is said once."""
+        """Adds a finished step. Always shows a step with a new alarm; shows the reason of a judge's failure once."""
         new = set(row["alarms"]) - set(self.rows[-1]["alarms"] if self.rows else ())
         self.rows.append(row)
         if row.get("judge_reason") and not self._told:
@@ -85,11 +84,11 @@ class StepView:
         if self._table is None:
             self._line.say(line(row, self.total), last=last or bool(new))
             return
-        self._table.start()  # with the first step: before it there is nothing to show
+        self._table.start()  # not before the first step: the table would be empty
         self._table.update(table(list(self.rows), self.total), refresh=True)
 
     def _say(self, text: str) -> None:
-        """Says something besides, above the table where there is one, without the control characters of others."""
+        """Prints a message, above the table if there is one, with control characters replaced."""
         text = "".join(c if c.isprintable() else "?" for c in text)
         if self._table is not None:
             self._table.console.print(text, markup=False, highlight=False)
@@ -99,7 +98,7 @@ class StepView:
 
 
 def table(rows: list[Row], total: int) -> Table:
-    """Steps as a table."""
+    """Formats steps as a table."""
     names = sorted({name for row in rows for name in row["parts"]})
     rows = [{**row, "parts": {name: row["parts"].get(name, 0.0) for name in names}} for row in rows]
     cells = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
@@ -110,7 +109,7 @@ def table(rows: list[Row], total: int) -> Table:
         caption += f"; alarms of step {alarmed['step']}: {', '.join(alarmed['alarms'])}"
     found = Table(box=None, header_style="dim", padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     for name in ("step", *cells):
-        # Where there is no room for all, rich takes it from columns that wrap: numbers would be cut in the others.
+        # On a narrow terminal rich shrinks only columns that wrap; numbers in other columns would be cut.
         found.add_column(name.replace("no ", "no\n"), justify="right", no_wrap=name != "parts")
     for row, *values in zip(rows, *cells.values(), strict=True):
         found.add_row(str(row["step"]), *values, style="yellow" if row["alarms"] else None)
@@ -118,7 +117,7 @@ def table(rows: list[Row], total: int) -> Table:
 
 
 def line(row: Row, total: int) -> str:
-    """One step in a line."""
+    """Formats a step as one line."""
     text = f"step {row['step']}/{total} · reward {_reward(row)} · correct {row['correct']:.0%} · "
     text += f"hacked {row['hacked']:.0%}"
     if row["fast_1"] is not None:
