@@ -1,9 +1,8 @@
 """`kernelwright train rl`: play, judge, reward, credit, update; again. Resumable at any point.
 
-The loop, to be read from top to bottom. A step plays some tasks several times with a back-end, at the weights of the
-last update; its rollouts are on disk before anything is learnt from them, so that a run that is stopped anywhere goes
-on without a rollout lost or played twice. Several processes share a step's rollouts and rows; advantages are taken over
-all rows in each of them, so that how many there are changes nothing.
+Read from top to bottom. A step plays several rollouts of some tasks with the weights of the last update. Rollouts are
+on disk before the update, so a run stopped anywhere resumes without losing or repeating a rollout. Several processes
+share a step's rollouts and rows; each computes advantages over all rows, so the result does not depend on their number.
 """
 
 from __future__ import annotations
@@ -43,22 +42,22 @@ from kernelwright.training.rl.update import Trained, groups_that_teach
 from kernelwright.training.rl.view import StepView
 
 JUDGED_STEPS = 5
-"""How many steps' answers say whether execution pays."""
+"""The number of last steps whose correctness sets the judge's weight."""
 REASON = 300
-"""Characters of why a judge gave no opinion that a row of the log has."""
+"""The most characters of a judge's failure in a row of the log."""
 WAITING = 12
-"""Candidates a GPU that may wait for it or be on it, while the functional machine judges others on all cores."""
+"""Candidates per GPU that wait for it or run on it, while the functional machine judges others on all cores."""
 
 
 @dataclass(frozen=True)
 class RlResult:
-    """What a run did, as plain values for scripts."""
+    """The facts of a run, as plain values for scripts."""
 
     facts: dict[str, Any]
 
 
 def load_tasks(settings: TaskSettings) -> list[Task]:
-    """The tasks to train on. Raises `ConfigError` and `TaskError`."""
+    """Loads or generates the tasks to train on. Raises `ConfigError` and `TaskError`."""
     if settings.suite is not None:
         return load_suite(settings.suite, limit=settings.limit)
     from kernelwright.generate import generate
@@ -68,7 +67,7 @@ def load_tasks(settings: TaskSettings) -> list[Task]:
 
 
 def tasks_of_step(tasks: Sequence[Task], wanted: int, seed: int, step: int) -> list[Task]:
-    """The tasks of a step: each pass over all of them is in an order of its own."""
+    """Returns the tasks of a step. Each pass over all tasks has its own random order."""
     chosen: list[Task] = []
     for place in range(step * wanted, step * wanted + wanted):
         epoch, index = divmod(place, len(tasks))
@@ -79,7 +78,7 @@ def tasks_of_step(tasks: Sequence[Task], wanted: int, seed: int, step: int) -> l
 def fresh_tasks(
     tasks: Sequence[Task], played: Mapping[int, Task], wanted: int, seed: int, step: int
 ) -> dict[int, Task]:
-    """Tasks in place of groups that teach nothing, by new groups' numbers: first those that the step has not had."""
+    """Returns replacement tasks for groups without a gradient, by new group number; tasks new to the step first."""
     order = np.random.default_rng([seed, step, len(played)]).permutation(len(tasks)).tolist()
     had = {task.task_id for task in played.values()}
     order.sort(key=lambda i: tasks[i].task_id in had)
@@ -87,9 +86,9 @@ def fresh_tasks(
 
 
 def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) -> RlResult:
-    """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C loses no whole rollout.
+    """Trains, or resumes the run in `out`. Raises `ConfigError`. Ctrl-C loses no finished rollout.
 
-    `executor` judges where it is given, else one that is made for the run.
+    `executor`: judges the candidates; None makes one for the run.
     """
     if executor is None:
         _check_gpu(settings.judging)
@@ -116,7 +115,7 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
 
 
 def _check_gpu(judging: JudgingSettings) -> None:
-    """Refuses to judge on a GPU that is not there: before a model is loaded, and not with the first candidate."""
+    """Raises `ConfigError` for judging on a GPU that does not exist, before the model is loaded."""
     if EvalOptions(backend=judging.backend).resolved() == "gpu" and not gpu_count():
         raise ConfigError(
             "judging.backend is gpu, and there is no NVIDIA GPU that torch could use here",
@@ -125,7 +124,7 @@ def _check_gpu(judging: JudgingSettings) -> None:
 
 
 def judging_jobs(settings: RlSettings, processes: int = 1) -> int:
-    """How many candidates one of the processes has judged at once."""
+    """Returns the number of candidates that one process judges concurrently."""
     judging = settings.judging
     if judging.jobs:
         return judging.jobs
@@ -153,8 +152,10 @@ def _usable_tasks(settings: RlSettings, state: State, ranks: Ranks, out: Path) -
 
 
 def keep_tasks(tasks: Sequence[Task], out: Path) -> None:
-    """Writes a hash of the tasks beside the run. A run that has rollouts of others is not gone on with: a group would
-    be of two tasks. Raises `ConfigError` and `StoreError`."""
+    """Writes a hash of the tasks into the run's folder.
+
+    Raises `ConfigError` if the run has rollouts of other tasks, since a group would mix two tasks; and `StoreError`.
+    """
     path = out / "tasks.sha256"
     text = hashlib.sha256("".join(task.asked_hash for task in tasks).encode()).hexdigest() + "\n"
     with writing(path):
@@ -170,7 +171,7 @@ def keep_tasks(tasks: Sequence[Task], out: Path) -> None:
 
 
 def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequence[Task], out: Path) -> list[str]:
-    """Steps until the run is over; alarms that ended it before."""
+    """Runs steps to the end; returns the alarms that stopped the run early."""
     ranks, total = rollouts.ranks, settings.train.steps
     log = Log(out / "log.jsonl", state.step) if ranks.first else None
     history = ranks.from_first(read_log(out / "log.jsonl", LoggedRow) if ranks.first else None)
@@ -191,7 +192,7 @@ def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequenc
 
 
 def _out_of_time(settings: RlSettings, history: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether one more step like the last would go beyond the run's seconds, steps before a resume included."""
+    """Tells whether another step as long as the last would exceed `train.seconds`, counting steps before a resume."""
     limit = settings.train.seconds
     if limit is None or not history:
         return False
@@ -206,7 +207,7 @@ def _step(
     out: Path,
     history: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """One step; its row of the log."""
+    """Runs one step and returns its row of the log."""
     rollouts.began = time.monotonic()
     if rollouts.judge is not None:
         rollouts.judge.resume()
@@ -233,10 +234,10 @@ def _step(
 
 
 def judge_weight(history: Sequence[Mapping[str, Any]], start: float = 0.5) -> float:
-    """What the judge's opinion weighs in the next step: `start` at first; `history` has the rows of the log so far.
+    """Returns the weight of the judge's opinion in the next step: `start` at first. `history`: the log so far.
 
-    By the correctness of the last steps together, since one step's is chance; and it never rises again. Where it did, a
-    policy that had unlearnt to be correct was paid by the judge for staying so (docs/rl.md).
+    It follows the mean correctness of the last `JUDGED_STEPS` steps, since a single step is noisy, and never rises.
+    With a rising weight, the judge rewarded a policy for staying incorrect (docs/rl.md).
     """
     recent = [row["correct"] for row in history[-JUDGED_STEPS:]]
     weight = annealed_judge_weight(sum(recent) / len(recent) if recent else 0.0, start=start)
@@ -246,7 +247,7 @@ def judge_weight(history: Sequence[Mapping[str, Any]], start: float = 0.5) -> fl
 def _played(
     settings: RlSettings, step: int, rollouts: Rollouts, tasks: Sequence[Task], out: Path
 ) -> tuple[list[RolloutRow], list[RolloutRow], dict[str, int]]:
-    """All rows of a step, those to train on, and how many groups there were and were replaced."""
+    """Plays a step; returns all rows, the rows to train on, and the counts of groups and of replaced groups."""
     path = out / "rollouts" / f"step-{step:06d}.jsonl"
     wanted = settings.rollout.tasks
     groups = dict(enumerate(tasks_of_step(tasks, wanted, settings.seed, step)))
@@ -265,7 +266,7 @@ def _played(
 
 
 def keep_credit(path: Path, rows: Sequence[RolloutRow], trained: Trained) -> None:
-    """Writes what each row was credited with: where to look when a policy learns something strange."""
+    """Writes each row's reward and advantage, to find out why a policy learnt something unexpected."""
     lines = [
         {
             "task": row.task_id,
@@ -305,7 +306,7 @@ def _since(began: float) -> float:
 
 
 def show(result: RlResult, out: Path) -> None:
-    """One line about a run."""
+    """Prints one line about a run."""
     facts = result.facts
     reward = f"reward {facts['last_reward']:.3f}" if "last_reward" in facts else "no reward"
     why = f", stopped by its alarms: {', '.join(facts['stopped_by'])}" if facts["stopped_by"] else ""

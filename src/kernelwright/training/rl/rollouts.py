@@ -1,8 +1,7 @@
-"""Rollouts of a policy in training: the same `rollout` as in searching, with each turn's tokens kept.
+"""Rollouts of a policy in training: `search.rollout.rollout`, with each turn's tokens and log-probabilities recorded.
 
-Every rollout has a thread while it is played: many wait for the back-end, which answers them together, while others are
-judged. A rollout is written to the step's file as soon as it is whole, so that a stopped step goes on without losing or
-repeating one.
+Every rollout has its own thread: many wait for the back-end, which answers them in batches, while others are judged. A
+finished rollout is appended to the step's file at once, so that a stopped step resumes without losing or repeating one.
 """
 
 from __future__ import annotations
@@ -45,15 +44,14 @@ from kernelwright.training.rl.filters import varied_groups
 from kernelwright.training.rl.settings import RlSettings
 
 WATCH_SECONDS, LOST_SECONDS = 10.0, 120.0
-"""How often is looked whether the policy is still at work, and how long a step of it may take after a fault."""
+"""Seconds between checks of the generating thread, and seconds that one of its steps may take after a GPU fault."""
 AT_ONCE = 1024
-"""Rollouts that a process plays at once, a thread each. More would fill no batch better, and a machine has only so many
-threads; the others begin as these end."""
+"""Concurrent rollouts of a process, one thread each. More would not fill batches better, and threads are limited."""
 
 
 @dataclass(frozen=True)
 class RolloutRow:
-    """One turn of one rollout: what the update needs, and what is logged."""
+    """One turn of one rollout, with the fields for the update and for the log."""
 
     task_id: str
     group: int
@@ -62,28 +60,28 @@ class RolloutRow:
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
     log_probs: tuple[float, ...]
-    """The sampler's, of `token_ids`."""
+    """The sampler's log-probabilities of `token_ids`."""
     reward: float | None
     parts: dict[str, float]
     facts: dict[str, float]
     verdict: str
-    """`unreadable` where the answer held no candidate."""
+    """The evaluation's verdict, or `unreadable` for an answer without a candidate."""
     finish_reason: str
     seconds: float = 0.0
-    """Of the step, sessions before a kill included, until the rollout was whole."""
+    """Seconds from the start of the step to the end of the rollout, earlier sessions included."""
 
 
 _ROWS = TypeAdapter(list[RolloutRow])
 
 
 def _broken(evaluation: Evaluation | None) -> dict[str, float]:
-    """How many rules an answer broke that reject a right one; nothing for none. It may be wrong besides."""
+    """Counts the rejecting rules that a candidate broke, whatever its verdict; empty if it broke none."""
     rules = {f.rule for f in evaluation.findings if f.severity == "reject"} if evaluation else ()
     return {"rules_broken": float(len(rules))} if rules else {}
 
 
 class Clock:
-    """Where the seconds of playing go: to what generates, to judging, or to both at once."""
+    """Measures the seconds of playing spent on generating, on judging, and on both at once."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -95,7 +93,7 @@ class Clock:
 
     @contextlib.contextmanager
     def playing(self) -> Iterator[None]:
-        """Counts the wall seconds of what is played within."""
+        """Adds the wall seconds of the `with` block."""
         began = self._now()
         try:
             yield
@@ -103,22 +101,22 @@ class Clock:
             self._wall += self._now() - began
 
     def answered(self, began: float) -> None:
-        """The policy was asked at `began`, and has just answered."""
+        """Records an answer that arrived now to a question asked at `began`."""
         with self._lock:
             self._asking.append((began, self._now()))
 
     def judged(self, began: float, work: float) -> None:
-        """A candidate was handed in at `began`, and has just been judged with so many seconds of work."""
+        """Records a verdict that arrived now for a candidate submitted at `began`, after `work` seconds of judging."""
         with self._lock:
             self._judging.append((began, self._now()))
             self._work += work
 
     def read(self) -> dict[str, float]:
-        """Seconds since the last reading; begins again.
+        """Returns the seconds since the last reading and resets them.
 
-        `ask_s` and `judge_s`: wall seconds in which somebody waited for the policy, or for a verdict; `only_judge_s`:
-        of the latter, those without the former, in which evaluation holds up everything; `judge_work_s`: seconds of
-        judging, added up over candidates.
+        `ask_s` and `judge_s`: wall seconds in which some rollout waited for the policy, or for a verdict.
+        `only_judge_s`: wall seconds in which rollouts waited for verdicts only, so evaluation was the bottleneck.
+        `judge_work_s`: seconds of judging, summed over candidates. `play_s`: wall seconds of playing.
         """
         with self._lock:
             asking, judging = _covered(self._asking), _covered(self._judging)
@@ -135,7 +133,7 @@ class Clock:
 
 
 def _covered(spans: Sequence[tuple[float, float]]) -> float:
-    """How much time lies within at least one span."""
+    """Returns the time covered by at least one span."""
     total, end = 0.0, float("-inf")
     for first, last in sorted(spans):
         total += max(0.0, last - max(first, end))
@@ -151,7 +149,7 @@ class _Sampled:
 
 
 class _Recorder:
-    """A policy for one rollout that keeps the tokens of each turn."""
+    """A policy for one rollout that records the tokens of each turn."""
 
     name = "training"
 
@@ -169,7 +167,7 @@ class _Recorder:
 
 
 class Rollouts:
-    """Plays the rollouts of steps, its share of them where several processes train together."""
+    """Plays the rollouts of steps; with several processes, each plays its share."""
 
     def __init__(
         self,
@@ -184,11 +182,11 @@ class Rollouts:
         self.judge_weight = 0.0
         self.clock = Clock()
         self.began = time.monotonic()
-        """When the step began, as if nothing had ended it in between."""
+        """The step's start, moved back by the time that earlier sessions spent on it."""
         self._faults = faults_of(getattr(policy, "engine", None))
         self._lock = threading.Lock()
         self._known: dict[str, Job] = {}
-        """What is being judged, or was in this step, by the names of the results."""
+        """The step's jobs, pending and done, by the key of their verdict."""
         self._reward = load_reward(settings.reward.name)
         kept = {"backend", "trials", "timeout", "timing_seconds", "strict_kernelbench", "small_sizes"}
         wanted = settings.judging.model_dump(include=kept)
@@ -197,14 +195,15 @@ class Rollouts:
 
     @property
     def timed(self) -> bool:
-        """Whether right answers get a speedup over eager."""
+        """True if correct answers get a speedup over eager."""
         options = self._options
         return options.resolved() == "gpu" and options.timing_seconds > 0 and "eager" in options.baselines
 
     def play(self, step: int, groups: Mapping[int, Task], path: Path) -> list[RolloutRow]:
-        """All rows of these groups, of all processes, in order; what `path` holds is not played again.
+        """Plays these groups and returns their rows from all processes, in order.
 
-        Ctrl-C keeps what is whole.
+        Does not repeat rollouts that `path` holds. Ctrl-C keeps finished rollouts. Raises `ConfigError` if `path` holds
+        rollouts of other tasks, and `StoreError`.
         """
         if self.ranks.first:
             mend(path)
@@ -217,10 +216,10 @@ class Rollouts:
                     f"{groups[group].task_id!r}",
                     hint="give the tasks that the run was begun with, or another --out",
                 )
-        # What a killed session played took its time, though it is met on disk in none.
+        # Rollouts of a killed session took time too, although reading them from disk takes none.
         spent = max((row.seconds for rows in done.values() for row in rows), default=0.0)
         self.began = min(self.began, time.monotonic() - spent)
-        self.ranks.wait()  # nobody writes before all have read
+        self.ranks.wait()  # no process writes before all have read
         keys = [(g, n) for g in sorted(groups) for n in range(self.settings.rollout.rollouts)]
         wanted = [key for key in keys if key not in done][self.ranks.rank :: self.ranks.count]
         self._play_all(step, groups, wanted, path)
@@ -248,22 +247,24 @@ class Rollouts:
                 for future in futures:
                     future.cancel()
                 asker.close()
-                with self._lock:  # what is being judged is finished, what waits for it is not begun
+                with self._lock:  # running evaluations finish, queued ones do not start
                     for job in self._known.values():
                         job.cancel()
                 self._keep_whole(path, [future for future in futures if future not in kept])
                 raise
 
     def _keep_whole(self, path: Path, futures: Sequence[Future[list[RolloutRow]]]) -> None:
-        """Keeps what was whole when playing was stopped, or still becomes so, as far as the disk takes it."""
+        """Stores the rollouts that were finished at a stop, or still finish; ignores a full disk."""
         for future in as_completed([future for future in futures if not future.cancelled()]):
             if future.exception() is None:
-                with contextlib.suppress(StoreError):  # what ended the playing is to be told, and may be this
+                with contextlib.suppress(StoreError):  # the caller raises the error that stopped playing
                     self._keep(path, future.result())
 
     def _watch(self, asker: Stream) -> None:
-        """Ends this process where a candidate's fault has taken the policy's work from the GPU: its thread would wait
-        for ever, and can neither be told nor joined. What is whole is on disk."""
+        """Exits if another process's GPU fault lost the policy's work.
+
+        The generating thread would hang forever and cannot be stopped or joined. Finished rollouts are on disk.
+        """
         if self._faults is None or not asker.stepping or not self._faults.stuck(asker.stepping, LOST_SECONDS):
             return
         error = HarnessError(
@@ -274,7 +275,7 @@ class Rollouts:
         os._exit(error.exit_status)
 
     def _keep(self, path: Path, rows: list[RolloutRow]) -> None:
-        """Appends a whole rollout in one write: other processes append to the same file."""
+        """Appends a finished rollout under a file lock: other processes append to the same file."""
         line = (json.dumps([asdict(row) for row in rows]) + "\n").encode()
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -284,14 +285,14 @@ class Rollouts:
                 try:
                     while line:
                         line = line[file.write(line) :]
-                except BaseException:  # a full disk took a part of it, or Ctrl-C came in between
+                except BaseException:  # a full disk or Ctrl-C left a partial line
                     file.truncate(whole)
                     raise
 
     def _play(self, asker: Stream, step: int, task: Task, group: int, trajectory: int) -> list[RolloutRow]:
         recorder = _Recorder(asker, self.policy, self.clock)
         turns = self.settings.rollout.turns
-        seed = hash_seed(self.settings.seed, step, group, trajectory * turns)  # each turn takes the next one
+        seed = hash_seed(self.settings.seed, step, group, trajectory * turns)  # turn t uses seed + t
         options = self.judged_with(step, group)
         judged: list[tuple[Turn, Candidate | None]] = []
         played = rollout(
@@ -327,16 +328,16 @@ class Rollouts:
         return [replace(row, seconds=seconds) for row in rows]
 
     def judged_with(self, step: int, group: int) -> EvalOptions:
-        """How the rollouts of a group are judged: all alike, a second time too.
+        """Returns the options for judging a group: the same for all its rollouts, also after a resume.
 
-        Inputs differ from step to step, but where verdicts are to be met again.
+        Inputs differ between steps, except with a verdict cache, where every step needs the same inputs.
         """
         if self.settings.judging.verdicts is not None:
             return self._options
         return self._options.changed(seed=hash_seed(self.settings.seed, step, group))
 
     def _evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
-        """The verdict: of the functional machine where it is against a candidate, since GPUs are few."""
+        """Judges a candidate. A rejection by the functional machine is final, to save GPU time."""
         judging = self.settings.judging
         first = before_gpu(options) if judging.filter else None
         if first is None:
@@ -344,14 +345,14 @@ class Rollouts:
         evaluation = self._judged(task, candidate, first)
         if evaluation.verdict in AGAINST:
             return evaluation
-        # Before what has still to be filtered: a GPU that waits at first makes everybody wait in the end.
-        # Most calls were checked before, and so was what host code does.
+        # Priority over candidates still to be filtered: a GPU that idles early delays the end of the step.
+        # Fewer trials suffice, since the functional machine has checked most calls and the host code.
         replay = judging.replay and evaluation.verdict == "correct"
         fewer = options.changed(trials=min(options.trials, judging.gpu_trials), replay=replay)
         return self._judged(task, candidate, fewer, priority=1)
 
     def _judged(self, task: Task, candidate: Candidate, options: EvalOptions, priority: int = 0) -> Evaluation:
-        """One verdict. Equal candidates of a task are judged once in a step, but for faults of the harness."""
+        """Returns one evaluation. Equal candidates of a task are judged once per step, unless with a harness error."""
         began, key = time.monotonic(), question(task, candidate, options)
         with self._lock:
             job = self._known.get(key)
@@ -360,7 +361,7 @@ class Rollouts:
                 job = self._known[key] = self.executor.submit(task, candidate, options, priority)
         try:
             evaluation = job.result().model_copy(update={"candidate_id": candidate.content_hash})
-        except TaskError as error:  # no candidate's fault: no reward, and the other tasks go on
+        except TaskError as error:  # not the candidate's fault: no reward, and other tasks continue
             evaluation = Evaluation(
                 task_id=task.task_id,
                 task_hash=task.content_hash,
@@ -374,7 +375,7 @@ class Rollouts:
     def _rewarded(
         self, task: Task, turn: Turn, candidate: Candidate | None, seed: int
     ) -> tuple[Reward, dict[str, float]]:
-        """The reward, and whether a judge was asked for it and failed."""
+        """Returns the reward of a turn, and facts about the judge's opinion if one was asked for."""
         parameters, facts = dict(self.settings.reward.parameters), {}
         if self.judge is not None and self.judge_weight > 0 and candidate is not None:
             opinion = self.judge(task, candidate, seed=seed)
@@ -398,7 +399,7 @@ class Rollouts:
 
 
 def faults_of(engine: object) -> Faults | None:
-    """Where faults on the GPU are noted that a back-end computes on; None where it names none."""
+    """Returns the fault record of the GPU that a back-end uses; None if it uses no GPU."""
     device = getattr(engine, "device", None)
     if getattr(device, "type", "") != "cuda":
         return None
@@ -407,12 +408,12 @@ def faults_of(engine: object) -> Faults | None:
 
 
 def fitting(tasks: Sequence[Task], policy: ConversationPolicy) -> list[Task]:
-    """The tasks that leave room for an answer in the model's context."""
+    """Returns the tasks that leave room for an answer in the model's context."""
     return [task for task in tasks if policy.fits(opening(task, policy.bare))]
 
 
 def hash_seed(*parts: int) -> int:
-    """A seed for one rollout: the same for the same place in the same run."""
+    """Hashes numbers to a seed in [0, 2^31 - 2]."""
     seed = 0
     for part in parts:
         seed = (seed * 1_000_003 + part + 1) % (2**31 - 1)
@@ -420,8 +421,11 @@ def hash_seed(*parts: int) -> int:
 
 
 def without_opinions(rows: Sequence[RolloutRow]) -> list[RolloutRow]:
-    """The same rows, less what a judge thought in groups that execution already tells apart: else it can be played."""
-    # Added up and not subtracted: rounding would tell equal ones apart.
+    """Removes the judge's part of the reward in groups whose rewards from execution differ.
+
+    Otherwise a policy could optimise the judge instead of execution.
+    """
+    # Sum the other parts rather than subtract: rounding would make equal rewards differ.
     executed = [
         float(sum(v for k, v in row.parts.items() if k != "judge")) if "judge" in row.parts else row.reward
         for row in rows
@@ -436,7 +440,7 @@ def without_opinions(rows: Sequence[RolloutRow]) -> list[RolloutRow]:
 
 
 def mend(path: Path) -> None:
-    """Cuts off a last line that a killed process did not finish, so that others can be appended."""
+    """Truncates a partial last line that a killed process left, so that lines can be appended."""
     if not path.is_file():
         return
     with writing(path), open(path, "r+b", buffering=0) as file:
@@ -445,7 +449,7 @@ def mend(path: Path) -> None:
 
 
 def _cut(file: FileIO) -> int:
-    """Cuts off a last line without an end, of a file that is locked; returns the length that is left."""
+    """Truncates a partial last line of a locked file; returns the remaining length in bytes."""
     size = file.seek(0, os.SEEK_END)
     if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
         file.seek(0)
@@ -455,7 +459,7 @@ def _cut(file: FileIO) -> int:
 
 
 def read_rollouts(path: Path) -> dict[tuple[int, int], list[RolloutRow]]:
-    """What a step's file holds, by task and rollout; a torn last line is left out. Raises `StoreError`."""
+    """Reads a step's file by group and trajectory; ignores a partial last line. Raises `StoreError`."""
     found: dict[tuple[int, int], list[RolloutRow]] = {}
     for number, raw in json_lines(path):
         try:

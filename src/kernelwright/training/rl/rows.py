@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Array = Any
-"""What callers give: a list, a numpy array or a torch tensor, of one dimension."""
+"""A one-dimensional list, numpy array or torch tensor."""
 
 
 _EXACT = {bool: "b", int: "iu", float: "f"}
-"""Kinds of numpy arrays that hold values of a type as they are."""
+"""The kinds of numpy dtypes that hold a Python type without conversion."""
 _NUMBERS = (Real, np.bool_)
 _LAST_TURN = 2**62
-"""Turns have smaller numbers: so are their differences integers of 64 bits."""
+"""The bound on turn numbers: differences of turns then fit in 64 bits."""
 
 
 class ColumnError(ConfigError, ValueError):
-    """A column holds what it cannot."""
+    """A column holds values of a wrong type."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,20 @@ class Rows:
     """
 
     score: NDArray[np.float64]
-    """NaN where there is none: a harness fault."""
+    """NaN for no score, after a harness error."""
     group: NDArray[np.int64]
     trajectory: NDArray[np.int64]
     """Unique over all groups."""
     turn: NDArray[np.int64]
     real: NDArray[np.bool_]
-    """False for padding, which takes part in nothing: it has no score, and 0 for its other numbers."""
+    """False for padding. Padding has score NaN and 0 in the other columns."""
 
 
 def read_rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: Array | None) -> Rows:
-    """Rows from what a caller has. Scores may be None; trajectories need be unique within their group only.
+    """Converts a caller's columns to rows. Scores may be None; trajectories must be unique within their group only.
 
-    Padding may hold anything. Raises `ConfigError` for lengths that differ, infinite scores and a turn that is there
-    twice, and `ColumnError`, which is one, for a column that holds what it cannot.
+    Padding may hold anything. Raises `ConfigError` for different lengths, infinite scores and repeated turns, and its
+    subclass `ColumnError` for values of a wrong type.
     """
     names = {"score": score, "group": group, "trajectory": trajectory, "turn": turn}
     columns = {name: as_numpy(column) for name, column in names.items()}
@@ -95,7 +95,7 @@ def _check_labelling(held: dict[str, NDArray[Any]]) -> None:
 
 
 def _is_whole(number: Any) -> bool:
-    """Whether it is the number of a turn; NaN and infinity are within no bounds."""
+    """Tells whether a value is a valid turn number; NaN and infinity fail the bound."""
     real = isinstance(number, Real) and not isinstance(number, bool)
     return real and bool(abs(number) < _LAST_TURN) and bool(number == math.floor(number))
 
@@ -109,8 +109,11 @@ def _check_single(trajectory: NDArray[np.int64], turn: NDArray[np.int64]) -> Non
 
 
 def as_numpy(column: Array) -> NDArray[Any]:
-    """A column as a numpy array of one dimension, of Python's own objects where numpy would turn a list's into others:
-    integers beyond 64 bits into floats, numbers beside text into text."""
+    """Converts a column to a one-dimensional numpy array. Raises `ConfigError` for other shapes.
+
+    The array has dtype object if numpy would convert a list's values: integers beyond 64 bits to floats, or numbers
+    next to text to text.
+    """
     if isinstance(column, Sequence) and not isinstance(column, (str, bytes)):
         values = [_plain(value) for value in column]
         kinds = {type(value) for value in values}
@@ -125,12 +128,12 @@ def as_numpy(column: Array) -> NDArray[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A number or text of numpy's or torch's as Python's: such are equal, and of one type."""
+    """Converts a numpy or torch scalar to a Python value, so that equal scalars have the same type."""
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
 def unwrapped(column: Array) -> NDArray[Any]:
-    """What a caller gives as a numpy array; floating tensors in float64, since numpy has no bfloat16."""
+    """Converts to a numpy array; floating-point tensors become float64, since numpy has no bfloat16."""
     if hasattr(column, "detach"):
         column = column.detach().cpu()
         column = (column.double() if column.is_floating_point() else column).numpy()
@@ -138,7 +141,7 @@ def unwrapped(column: Array) -> NDArray[Any]:
 
 
 def scores(column: Array, name: str = "score") -> NDArray[np.float64]:
-    """Scores as float64, NaN for None. Raises `ColumnError` for what is no number, text of one among it."""
+    """Converts scores to float64, None to NaN. Raises `ColumnError` for values that are not numbers, text included."""
     values = as_numpy(column)
     if values.dtype.kind not in "biuf" and not all(isinstance(v, _NUMBERS) or v is None for v in values.tolist()):
         raise ColumnError(f"the column {name} holds what is no number", hint=f"give numbers, None for no {name}")
@@ -149,8 +152,10 @@ def scores(column: Array, name: str = "score") -> NDArray[np.float64]:
 
 
 def flags(column: Array, name: str) -> NDArray[np.bool_]:
-    """What is true or false, as 1 and 0 are; None is false. Raises `ColumnError` for all else: text is never empty
-    enough to be false, and no number is not 0."""
+    """Converts booleans, 1 and 0 to a boolean array; None is false. Raises `ColumnError` for other values.
+
+    Python's truth value would make text such as "false" and any other number true.
+    """
     values = as_numpy(column)
     if values.dtype.kind != "b" and not all(
         v is None or (isinstance(v, _NUMBERS) and v in (0, 1)) for v in values.tolist()
@@ -162,19 +167,19 @@ def flags(column: Array, name: str) -> NDArray[np.bool_]:
 
 
 def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels of any kind as numbers from 0. Labels are one where they are equal and of one type, as Python has it."""
+    """Numbers labels of any type from 0. Two labels are the same if they are equal and of the same Python type."""
     if labels.dtype.kind in "biuf":
         return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
     values = [_plain(label) for label in labels.tolist()]
     _check_labels(values, "a column of labels")
     numbers: dict[Any, int] = {}
-    # a NaN is another NaN's equal here, as in numpy's own arrays
+    # all NaNs count as one label, as in numpy's unique
     keys = [(type(v), None if isinstance(v, float) and math.isnan(v) else v) for v in values]
     return np.asarray([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
 def _check_labels(labels: Sequence[Any], where: str) -> None:
-    """Refuses what cannot be told apart by a table; tuples too, which numpy takes for columns of their own."""
+    """Raises `ColumnError` for unhashable labels, and for tuples, which numpy would turn into columns."""
     for label in labels:
         try:
             hash(label)
@@ -187,20 +192,20 @@ def _check_labels(labels: Sequence[Any], where: str) -> None:
 
 
 def sums(values: NDArray[np.float64], key: NDArray[np.int64], where: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """For each row, the sum of `values` over all rows with its key for which `where` holds."""
+    """Returns for each row the sum of `values` over the rows with the same key for which `where` holds."""
     total = np.bincount(key, weights=np.where(where, values, 0.0), minlength=1)
     return np.asarray(total[key], dtype=np.float64)
 
 
 def counts(key: NDArray[np.int64], where: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """For each row, how many rows with its key `where` holds for."""
+    """Returns for each row the number of rows with the same key for which `where` holds."""
     return sums(np.ones(len(key)), key, where)
 
 
 def like(result: NDArray[Any], column: Array) -> Array:
-    """The result as what the caller gave: a tensor on the same device for a tensor, else the numpy array.
+    """Converts a result to the caller's kind: a tensor on the same device for a tensor, else the numpy array.
 
-    Raises `ConfigError` where a number of the result is beyond that of the caller's kind.
+    Raises `ConfigError` if a number is out of range for the caller's dtype.
     """
     if not hasattr(column, "detach"):
         return _representable(result, np.isfinite(result))

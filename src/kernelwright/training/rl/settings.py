@@ -1,4 +1,4 @@
-"""What a reinforcement-learning run can be told: the YAML (or TOML) files that `kernelwright train rl` takes."""
+"""Settings of a reinforcement-learning run: the YAML (or TOML) files that `kernelwright train rl` takes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from kernelwright.training.fine_tune.settings import BaseModelSettings, LossSett
 from kernelwright.training.pretrain.settings import MOST, MOST_JOBS, SEEDS
 
 MOST_ROLLOUTS = 65_536
-"""Rollouts of one step. The largest step of the papers has 1,024."""
+"""The most rollouts of one step. The largest step in the papers has 1,024."""
 
 
 class RlTable(Table):
-    """Base of the tables of these settings: numbers are finite, since nothing can be made of others."""
+    """Base of these settings' tables; all numbers must be finite."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
 class TaskSettings(RlTable):
-    """Where tasks come from: a suite, or the generator."""
+    """The source of the tasks: a suite or the generator."""
 
     suite: str | None = None
     """A suite's name, a folder of tasks or a JSONL file."""
     seed: int = Field(default=0, ge=0, lt=SEEDS)
     count: int = Field(default=0, ge=0, le=MOST)
-    """Generated tasks, where there is no suite."""
+    """The number of generated tasks, without a suite."""
     split: str = "train"
     families: list[str] | None = None
     limit: int | None = Field(default=None, ge=1, le=MOST)
@@ -45,25 +45,26 @@ class TaskSettings(RlTable):
 
 
 class RolloutSettings(RlTable):
-    """How the policy is let play."""
+    """The rollouts of a step: their number, turns, context and sampling."""
 
     tasks: int = Field(default=8, ge=1, le=MOST_ROLLOUTS)
-    """Of one step."""
+    """Tasks of one step."""
     rollouts: int = Field(default=16, ge=2, le=MOST_ROLLOUTS)
-    """Of each task."""
+    """Rollouts of each task."""
     turns: int = Field(default=1, ge=1, le=10_000)
     stop_when_correct: bool = False
-    """End a rollout at its first right candidate; else later turns may make it faster."""
+    """End a rollout at its first correct candidate; otherwise later turns may make it faster."""
     context: Literal["recent", "top_w", "summary"] = "recent"
-    """What later turns are shown of earlier ones: the latest, the best (Dr. Kernel), or the latest without their
-    reasoning (Kevin)."""
+    """The earlier turns shown to later ones: the latest, the best (Dr. Kernel), or the latest without their reasoning
+    (Kevin)."""
     top_w: int = Field(default=4, ge=1, le=MOST)
-    """Earlier turns that `top_w` shows."""
+    """The number of earlier turns that `top_w` shows."""
     temperature: float = Field(default=1.0, gt=0, le=1_000)
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int = Field(default=2048, ge=1, le=MOST)
     backend: Kind = "auto"
-    """What generates (`kernelwright.generation`): auto is our engine where it can read the model, else transformers."""
+    """The generation back-end (`kernelwright.generation`): auto is our engine if it can load the model, else
+    transformers."""
 
     @model_validator(mode="after")
     def _few_enough(self) -> RolloutSettings:
@@ -73,53 +74,53 @@ class RolloutSettings(RlTable):
 
 
 class NamedSettings(RlTable):
-    """Something from a table by name, with those of its parameters that are not its defaults."""
+    """An entry of a table by name, with the parameters that differ from its defaults."""
 
     name: str
     parameters: dict[str, Any] = {}
 
 
 class FilterSettings(RlTable):
-    """Which rows are not trained on (`training.rl.filters`)."""
+    """Filters that exclude rows from training (`training.rl.filters`)."""
 
     zero_variance: bool = True
     mismatch: bool = False
-    """MRS: rows on whose probability sampler and trainer disagree."""
+    """MRS: reject rows on whose probability sampler and trainer disagree."""
     low: float = Field(default=0.999, gt=0, le=1)
     high: float = Field(default=1.001, ge=1)
     veto: float = Field(default=1e-4, gt=0, le=1)
     widen: bool = True
-    """Double the bounds' distance from 1 after a step in which more than 60 % were rejected."""
+    """Double the bounds' distance from 1 after a step in which more than 60 % of the rows were rejected."""
     profiling: bool = False
-    """PRS: correct rows whose own kernels take little of the device's time."""
+    """PRS: reject correct rows whose own kernels take a small share of the device's time."""
     redraw: int = Field(default=0, ge=0, le=1_000)
-    """Dynamic sampling (DAPO): rounds at most in which groups whose rewards are all alike are replaced."""
+    """Dynamic sampling (DAPO): the most rounds of replacing groups whose rewards are all equal."""
 
 
 class AlarmSettings(RlTable):
-    """Signs that come before a policy's answers turn to junk. Shares are of a step's rows."""
+    """Limits of early signs of policy collapse. Shares are of a step's rows."""
 
     hacked: float = Field(default=0.3, ge=0)
-    """Rejected by a guard."""
+    """The share of rows that a rule rejected."""
     unpaid: float = Field(default=0.2, ge=0)
-    """Without a reward: faults of the harness, and what a backend cannot judge."""
+    """The share of rows without a reward: harness errors and unsupported candidates."""
     cut: float = Field(default=0.8, ge=0)
-    """Ended by `max_tokens`."""
+    """The share of answers cut off at `max_tokens`."""
     unreadable: float = Field(default=0.9, ge=0)
     repetition: float = Field(default=0.6, ge=0)
-    """Runs of 8 tokens that the same answer held before."""
+    """The share of 8-grams of tokens that occurred before in the same answer."""
     first_token: float = Field(default=0.3, ge=0)
-    """Drift of the answers' first tokens from the first step's: total variation distance, 0 to 1, above what
-    chance alone gives with so many answers."""
+    """Drift of the answers' first tokens from the first step: total variation distance, 0 to 1, beyond the distance
+    expected by chance."""
     entropy_low: float = Field(default=0.1, ge=0)
-    """Entropy a token, as a share of the first step's."""
+    """Entropy per token, as a share of the first step's."""
     entropy_high: float = Field(default=3.0, gt=0)
     entropy_floor: float = Field(default=0.1, ge=0)
-    """Entropy a token, in nats, that is never too high: a multiple of what is next to nothing is noise."""
+    """Entropy per token, in nats, up to which `entropy_high` raises no alarm: multiples of a tiny entropy are noise."""
     judge_failed: float = Field(default=0.5, ge=0)
-    """Of the candidates that a judge was asked about, those about which it gave no opinion."""
+    """The share of candidates without an opinion, of those that a judge was asked about."""
     stop_after: int = Field(default=0, ge=0, le=MOST)
-    """Steps in a row with the same alarm after which the run ends; 0: never."""
+    """Consecutive steps with the same alarm after which the run ends; 0: never."""
 
 
 class RlUpdateSettings(RlTable):
@@ -127,26 +128,26 @@ class RlUpdateSettings(RlTable):
 
     steps: int = Field(default=50, ge=1, le=MOST)
     seconds: float | None = Field(default=None, gt=0)
-    """Wall seconds of steps within which the run ends: no step is begun that would go beyond, taking as long as the
-    last one did; the first always is."""
+    """The limit on wall seconds of all steps. A step does not start if it would exceed the limit, taking as long as
+    the last one; the first step always starts."""
     updates: int = Field(default=1, ge=1, le=MOST_ROLLOUTS)
-    """Gradient steps on each step's rows: 1 is on-policy."""
+    """Gradient steps on each step's rows; 1 is on-policy."""
     micro_tokens: int = Field(default=32_768, ge=1, le=2**40)
-    """Tokens, padding included, of a forward pass."""
+    """Tokens of a forward pass, padding included."""
     lr: float = Field(default=1e-6, gt=0, le=1_000)
     warm_up: int = Field(default=0, ge=0, le=MOST)
-    """Updates until the full learning rate."""
+    """Updates of linear warm-up to the full learning rate."""
     adam_epsilon: float = Field(default=1e-8, gt=0, le=1)
-    """What AdamW adds to the root of the squared gradients. Those of rewards are small, and where most of them are
-    noise a larger one (1e-6) spares the weights that nothing is learnt of: docs/rl.md, "Small gradients"."""
+    """AdamW's epsilon. Policy gradients are small; if most are noise, a larger epsilon (1e-6) protects the weights that
+    get no signal: docs/rl.md, "Small gradients"."""
     weight_decay: float = Field(default=0.0, ge=0, le=1_000)
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     clip_high: float = Field(default=0.28, gt=0, le=1_000_000)
     normalise: Literal["token", "constant", "row"] = "token"
-    """What a gradient step's sum over tokens is divided by: its tokens, its rows times rollout.max_tokens (Dr. GRPO),
-    or each row's own tokens and then the rows."""
+    """The divisor of a gradient step's sum over tokens: its tokens, its rows times rollout.max_tokens (Dr. GRPO), or
+    each row's tokens and then the rows."""
     clip: float = Field(default=1.0, ge=0)
-    """Largest norm of the gradient; 0: no clipping."""
+    """The largest gradient norm; 0: no clipping."""
     save_every: int = Field(default=10, ge=1, le=MOST)
     precision: Literal["auto", "bf16", "fp32"] = "auto"
 
@@ -155,34 +156,34 @@ TIMED = ("eager", "compile", "max-autotune")
 
 
 class JudgingSettings(RlTable):
-    """How candidates are judged (`kernelwright eval`)."""
+    """The judging of candidates (`kernelwright eval`)."""
 
     backend: Literal["auto", "cpu", "gpu"] = "auto"
     filter: bool = True
-    """On a GPU: whether the functional machine judges first, and the GPU only what it does not find wrong."""
+    """On a GPU: the functional machine judges first, and the GPU only candidates that it does not reject."""
     small_sizes: bool = True
-    """Without a GPU: at small sizes only (`EvalOptions.small_sizes`); a filter always is."""
+    """Without a GPU: judge at small sizes only (`EvalOptions.small_sizes`), as a filter always does."""
     jobs: int = Field(default=0, ge=0, le=MOST_JOBS)
-    """Candidates judged at once; 0: one a core, and some more that wait for a GPU."""
+    """Candidates judged concurrently; 0: one per core, plus some that wait for a GPU."""
     trials: int = Field(default=3, ge=1, le=MAX_TRIALS)
-    """Calls that are checked."""
+    """Checked calls per candidate."""
     gpu_trials: int = Field(default=1, ge=1, le=MAX_TRIALS)
-    """On a GPU behind the filter, which has checked `trials` calls."""
+    """Checked calls on a GPU after the filter, which has checked `trials` calls."""
     timeout: float = Field(default=30.0, gt=0, le=MAX_SECONDS)
     baselines: str = "eager"
-    """What a GPU times beside a candidate, comma-separated: eager, compile, max-autotune; or none."""
+    """The baselines that a GPU times, comma-separated: eager, compile, max-autotune; or none."""
     timing_seconds: float = Field(default=0.5, ge=0, le=MAX_SECONDS)
     replay: bool = True
-    """On a GPU behind the filter: candidates whose host code only makes memory and launches are checked and timed by
-    their launches alone, several in one process (`EvalOptions.replay`)."""
+    """On a GPU after the filter: replay only the launches of candidates whose host code just allocates and launches,
+    several candidates per process (`EvalOptions.replay`)."""
     strict_kernelbench: bool = False
-    """Pay for what KernelBench's own evaluator would say, without guards: to study reward hacking, never to train."""
+    """Reward the verdict of KernelBench's own evaluator, without guards: to study reward hacking, never to train."""
     verdicts: str | None = None
-    """A folder of verdicts that steps, and runs on one machine, share (`runs.known_verdicts`). Inputs are then the same
-    in every step, for else no verdict would be met again."""
+    """The folder of a verdict cache shared by steps, and by runs on one machine (`runs.known_verdicts`). Inputs are
+    then the same in every step, since a cached verdict is for equal inputs only."""
     judge: str | None = None
-    """A policy that gives the opinion term of the reward `stanford`, annealed off once execution pays. The weight that
-    it begins with is that reward's `judge_weight`."""
+    """The policy that gives the opinion term of the reward `stanford`; the term fades out once candidates are correct.
+    Its initial weight is the reward's `judge_weight`."""
 
     def timed_beside(self) -> tuple[str, ...]:
         """The names in `baselines`."""
@@ -198,26 +199,26 @@ class JudgingSettings(RlTable):
 
 
 class CollectSettings(RlTable):
-    """Rollouts to choose from, after the warm-up."""
+    """The rollouts to collect after the warm-up."""
 
     rollouts: int = Field(default=4, ge=1, le=MOST_ROLLOUTS)
-    """Of each task."""
+    """Rollouts of each task."""
     turns: int = Field(default=4, ge=1, le=10_000)
     context: Literal["recent", "top_w", "summary"] = "recent"
     temperature: float = Field(default=1.0, gt=0, le=1_000)
     limit: int | None = Field(default=None, ge=1, le=MOST)
-    """Of the tasks, the first ones."""
+    """Use only so many tasks, the first ones."""
 
 
 class RejectionSettings(RlTable):
-    """After the warm-up: collect rollouts, keep those that paid off, fine-tune on their answers (CUDA Agent)."""
+    """After the warm-up: collect rollouts, keep the successful ones, fine-tune on their answers (CUDA Agent)."""
 
     collect: CollectSettings = CollectSettings()
     reward: str = "cuda_agent"
-    """Kept are rollouts whose best turn has more than 0 of it, without loops and unreadable answers."""
+    """The reward that selects rollouts: the best turn must get more than 0, without loops and unreadable answers."""
     loss: LossSettings = LossSettings()
     length: int = Field(default=4096, ge=8, le=MOST)
-    """Tokens of prompt and answer together at most."""
+    """The most tokens of prompt and answer together."""
     train: UpdateSettings = UpdateSettings(epochs=1.0)
 
 
@@ -237,7 +238,7 @@ class RlSettings(RlTable):
     train: RlUpdateSettings = RlUpdateSettings()
     judging: JudgingSettings = JudgingSettings()
     rejection: RejectionSettings | None = None
-    """Given, the rest is the warm-up of rejection fine-tuning."""
+    """Set for rejection fine-tuning; the other tables then describe its warm-up."""
 
     @model_validator(mode="after")
     def _known(self) -> RlSettings:
@@ -254,7 +255,7 @@ class RlSettings(RlTable):
 
 
 def _check_reward(settings: RlSettings) -> None:
-    """Refuses what would fail, or silently pay for less, once answers have been played and judged."""
+    """Raises `ConfigError` for reward settings that would fail later, or silently reward less than they say."""
     from kernelwright.evaluation.options import EvalOptions
     from kernelwright.records import Evaluation, Timing, WorkloadResult
     from kernelwright.rewards.functions import BASELINES, PER_ANSWER, annealed_judge_weight, load_reward
@@ -282,7 +283,7 @@ def _check_reward(settings: RlSettings) -> None:
     wrong = Evaluation(task_id="t", task_hash="0", candidate_id="1", verdict="wrong", reason="other values")
     right = wrong.changed(verdict="correct", reason="", workloads=(WorkloadResult(name="w", passed=True),))
     judged = [None, wrong, right]
-    if timed:  # else no answer of this run will have such an evaluation, and a reward that rests on it pays nothing
+    if timed:  # without timing no evaluation of this run has times, and a reward that needs them pays nothing
         eager, compiled = "eager" in timed, bool({"compile", "max-autotune"} & set(timed))
         timing = Timing(candidate_ms=1.0, eager_ms=2.0 if eager else None, compile_ms=1.5 if compiled else None)
         judged.append(right.changed(timing=timing, environment={"own_kernel_share": "0.5"}))
@@ -306,7 +307,7 @@ def _check_reward(settings: RlSettings) -> None:
 
 
 def judge_start(settings: RlSettings) -> float:
-    """What the judge's opinion weighs before execution pays."""
+    """Returns the initial weight of the judge's opinion."""
     from kernelwright.rewards.functions import load_reward
 
     default = _keywords(load_reward(settings.reward.name))["judge_weight"].default
@@ -322,7 +323,7 @@ def _check_advantage(advantage: NamedSettings) -> None:
 
 
 def _check_finite(settings: NamedSettings, result: Callable[[], Iterable[float | None]]) -> None:
-    """Refuses parameters with which a function of a table fails, or gives what is no number."""
+    """Raises `ConfigError` for parameters with which a table's function fails or gives non-finite numbers."""
     try:
         sound = all(value is None or math.isfinite(value) for value in result())
     except (ArithmeticError, TypeError, ValueError) as error:
@@ -332,7 +333,7 @@ def _check_finite(settings: NamedSettings, result: Callable[[], Iterable[float |
 
 
 def _check_parameters(function: Any, settings: NamedSettings, not_set: Sequence[str] = ()) -> None:
-    """Refuses names that are no parameters, and values of another type than theirs."""
+    """Raises `ConfigError` for unknown parameters and for values of a wrong type."""
     known = [name for name in _keywords(function) if name not in not_set]
     types = get_type_hints(function)
     for name, value in settings.parameters.items():

@@ -1,7 +1,7 @@
-"""What a run of reinforcement learning has come to: the model, its optimizer, a back-end with the same weights, counts.
+"""The state of a reinforcement-learning run: model, optimizer, a generation back-end with the same weights, counts.
 
-The model is tuned whole, or through a LoRA adapter; what generates always has the merged weights. What is saved
-is what a stopped run needs to go on exactly where it was.
+The model is tuned fully or through a LoRA adapter; the back-end always has the merged weights. A saved state lets a
+stopped run resume exactly where it was.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATE = "state.pt"
 
 
 class State:
-    """Made by `open`."""
+    """The state of one process; made by `open`."""
 
     def __init__(self, settings: RlSettings, model: Any, engine: GenerationBackend, ranks: Ranks) -> None:
         train, r = settings.train, settings.rollout
@@ -48,7 +48,7 @@ class State:
 
     @classmethod
     def open(cls, settings: RlSettings, out: Path, ranks: Ranks) -> State:
-        """A new run's, or where the last one was saved. Raises `ConfigError` and `StoreError`."""
+        """Builds the state of a new run, or restores the last saved one. Raises `ConfigError` and `StoreError`."""
         from trl.trainer.utils import add_fused_lm_head
 
         kept = load_state(out / STATE)
@@ -77,7 +77,7 @@ class State:
         self.updater.bounds = Bounds(*kept["bounds"])
 
     def save(self, out: Path) -> None:
-        """Keeps everything to go on from. Raises `StoreError` where the disk is full; the last state stays then."""
+        """Saves the state to resume from. Raises `StoreError` if the disk is full; the last saved state remains."""
         trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
         whole = self.model.state_dict()
         save_state(
@@ -93,14 +93,13 @@ class State:
         )
 
     def refresh(self) -> None:
-        """Gives the back-end the model's weights."""
+        """Loads the model's weights into the back-end."""
         self.policy.engine.load_weights(weights_of(self.model, self.lora))
 
     def export(self, settings: RlSettings, out: Path) -> None:
-        """The model in Hugging Face's format; of a LoRA run the adapter, and the model merged unless `model.merge` is
-        false. The last thing done with it.
+        """Writes the model in Hugging Face's format: with LoRA the adapter, and the merged model if `model.merge`.
 
-        Raises `StoreError` where the disk is full.
+        Call it last: merging changes the model. Raises `StoreError` if the disk is full.
         """
         from safetensors import SafetensorError
 
@@ -114,15 +113,18 @@ class State:
                     model = model.merge_and_unload()
                 model.save_pretrained(str(out))
                 save_tokenizer_files(settings.model.path, out)
-        except SafetensorError as error:  # what safetensors makes of a full disk
+        except SafetensorError as error:  # raised by safetensors for a full disk
             raise cannot_write(out, error) from error
-        if not (out / "tokenizer.json").is_file():  # a Hub id, or a tokenizer of other files
+        if not (out / "tokenizer.json").is_file():  # the model is a Hub id, or its tokenizer has other files
             path, trust = settings.model.path, settings.model.trust_remote_code
             tokenizer_kind(path).from_pretrained(path, trust_remote_code=trust).save_pretrained(str(out))
 
 
 def _backend(settings: RlSettings, ranks: Ranks) -> GenerationBackend:
-    """What generates, with log-probabilities after the temperature, as the update has them. Raises `ConfigError`."""
+    """Loads the generation back-end. Its log-probabilities are after the temperature, as in the update.
+
+    Raises `ConfigError`.
+    """
     kind, model = settings.rollout.backend, settings.model
     if kind == "vllm" and ranks.count > 1:
         raise ConfigError(
@@ -139,7 +141,7 @@ def _backend(settings: RlSettings, ranks: Ranks) -> GenerationBackend:
 
 
 def weights_of(model: Any, lora: LoraSettings) -> dict[str, Any]:
-    """The weights under the base model's names, with what an adapter adds; the model is left as it is."""
+    """Returns the weights by the base model's names, with a LoRA adapter merged in; does not change the model."""
     state = dict(model.state_dict())
     return merged(state, lora.alpha / lora.r, transposed(model)) if hasattr(model, "peft_config") else state
 
