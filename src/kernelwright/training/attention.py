@@ -1,11 +1,11 @@
-"""Causal attention within the pairs of a packed row, by the fastest kernel that works where we are.
+"""Causal attention within the pairs of a packed row, by the fastest kernel that works on this machine.
 
-varlen  flash attention over a ragged batch (CUDA): no work is done between pairs
+varlen  flash attention over a ragged batch (CUDA): no work between pairs
 flex    compiled flex attention with a document mask (CUDA)
-dense   one mask over each row: right anywhere, quick for short rows only
-rows    plain causal attention over whole rows: pairs see the ones before them in their row (how GPT-2 was trained)
+dense   one mask per row: works on any device, fast only for short rows
+rows    plain causal attention over whole rows: pairs attend to earlier pairs in their row (as GPT-2 was trained)
 
-`choose` tries a kernel against `dense` on a small case before a run relies on it.
+`choose` compares a kernel with `dense` on a small case before a run relies on it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ KINDS = ("varlen", "flex", "dense", "rows")
 
 @dataclass
 class Spans:
-    """Where the pairs of a batch are.
+    """The places of a batch's pairs.
 
-    documents  (rows, length) int32: the number of each token's pair, never the same for two pairs of a batch
-    bounds     (pairs + 1 and padding,) int32: where pairs begin in the flattened batch; the last one repeats
-    longest    tokens of the longest pair that there may be: a constant, so that compiled code is kept
-    mask       what `flex` and `dense` made of `documents`
+    documents  (rows, length) int32: the number of each token's pair, unique within the batch
+    bounds     (pairs + 1 and padding,) int32: the pairs' starts in the flattened batch; the last value repeats
+    longest    the most tokens of a pair: a constant, so that compiled code is reused
+    mask       the mask that `prepare` makes from `documents` for `flex` and `dense`
     """
 
     documents: Tensor
@@ -39,7 +39,7 @@ class Spans:
 
 
 def prepare(kind: str, spans: Spans) -> Spans:
-    """Fills in the mask that a kind of attention needs."""
+    """Sets the mask that a kind of attention needs; returns the same spans."""
     documents = spans.documents
     rows, length = documents.shape
     if kind == "dense":
@@ -56,7 +56,7 @@ def prepare(kind: str, spans: Spans) -> Spans:
 
 @cache
 def _block_masks() -> Any:
-    """Flex attention's `create_block_mask`, compiled: as it is, it makes the whole mask first."""
+    """Compiles flex attention's `create_block_mask`; uncompiled, it materialises the whole mask."""
     import torch
     from torch.nn.attention.flex_attention import create_block_mask
 
@@ -64,7 +64,10 @@ def _block_masks() -> Any:
 
 
 def attend(kind: str, q: Tensor, k: Tensor, v: Tensor, spans: Spans) -> Tensor:
-    """Attention of q (rows, length, heads, width) over k and v (rows, length, kv heads, width); the shape of q."""
+    """Computes attention of q (rows, length, heads, width) over k and v (rows, length, kv heads, width).
+
+    Returns a tensor of q's shape.
+    """
     import torch
     from torch.nn import functional as F
 
@@ -89,7 +92,7 @@ def attend(kind: str, q: Tensor, k: Tensor, v: Tensor, spans: Spans) -> Tensor:
 
 
 def choose(wanted: str, device: str, compiled: bool) -> str:
-    """The kind to use: the wanted one, or for `auto` the first that is right here. Raises `ConfigError`."""
+    """Returns the kind to use: the wanted one, or for `auto` the first that `works`. Raises `ConfigError`."""
     if wanted != "auto":
         if wanted not in KINDS:
             raise ConfigError(f"attention {wanted!r} is unknown", hint=f"use auto, {', '.join(KINDS)}")
@@ -98,12 +101,12 @@ def choose(wanted: str, device: str, compiled: bool) -> str:
         return wanted
     if device != "cuda":
         return "dense"
-    kinds = ["varlen"] + (["flex"] if compiled else [])  # flex attention that is not compiled is slower than `rows`
+    kinds = ["varlen"] + (["flex"] if compiled else [])  # uncompiled flex attention is slower than `rows`
     return next((kind for kind in kinds if works(kind, compiled)), "rows")
 
 
 def works(kind: str, compiled: bool) -> bool:
-    """Whether a kind gives the outputs and gradients that `dense` gives, on the GPU and in bfloat16."""
+    """Tells whether a kind gives the same outputs and gradients as `dense`, on the GPU in bfloat16."""
     import torch
 
     torch.manual_seed(0)
@@ -123,6 +126,6 @@ def works(kind: str, compiled: bool) -> bool:
 
     try:
         found, right = results(kind), results("dense")
-    except Exception:  # whatever this torch lacks, another kind does the work
+    except Exception:  # this torch build lacks the kernel: use another kind
         return False
     return all(torch.allclose(a.float(), b.float(), atol=4e-2, rtol=4e-2) for a, b in zip(found, right, strict=True))

@@ -1,4 +1,4 @@
-"""A checkpoint's model card: what it is, what it is not, what it was trained on, and what was measured."""
+"""A checkpoint's model card: its use, limits, training data and measurements."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _LIMITS = """\
 
 
 def write_card(folder: Path, facts: dict[str, Any], results: Path | None = None) -> Path:
-    """Writes `README.md` of a checkpoint from the facts of its training, and a JSON file of results where there is one.
+    """Writes `README.md` of a checkpoint from the facts of its training and an optional JSON file of results.
 
-    `results` is an object, or a list of them, of plain values (nested objects become `name.name`).
+    `results` holds an object, or a list of objects, of plain values (nested objects become `name.name`).
     """
     text = card(facts, json.loads(results.read_text(encoding="utf-8")) if results is not None else None)
     path = folder / "README.md"
@@ -52,7 +52,7 @@ def write_card(folder: Path, facts: dict[str, Any], results: Path | None = None)
 
 
 def card(facts: dict[str, Any], results: Any = None) -> str:
-    """The card's text."""
+    """Returns the card's text."""
     name = str(facts.get("name", "model"))
     parts = [
         _FRONT,
@@ -97,7 +97,7 @@ def _training(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _apart(pairs: dict[str, Any]) -> str:
-    """Against which suites the tasks were decontaminated, and what that cost."""
+    """Describes decontamination: the suites, the rules and the share of tasks removed."""
     if not pairs.get("against"):
         return "no suite: nothing was left out for being near to a benchmark"
     kept = ", single operators exempt from the AST rule" if pairs["one_operator"] == "keep" else ""

@@ -1,4 +1,4 @@
-"""A model on disk: as Hugging Face libraries read it, and as a stopped run resumes from it."""
+"""A model on disk: in Hugging Face's format, and as the state from which a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 def save_model(model: TrainingDecoder, tokenizer: Path, folder: Path, schedules: Sequence[str] = ()) -> None:
     """Writes a checkpoint that `AutoModelForCausalLM` and `AutoTokenizer` load: bfloat16 weights, config, tokenizer.
 
-    `tokenizer`: the folder that holds its files. `config.json` says that prompts are bare tasks, so that
-    `--policy hf:FOLDER` asks in the form that the model knows, and with which `schedules` answers are begun.
+    `tokenizer`: the folder with the tokenizer's files. `config.json` records that prompts are bare tasks, so that
+    `--policy hf:FOLDER` uses the model's prompt format, and the `schedules` that answers may begin with.
+    Raises `StoreError`.
     """
     import torch
     from safetensors.torch import save_file
@@ -51,7 +52,7 @@ def save_model(model: TrainingDecoder, tokenizer: Path, folder: Path, schedules:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a file wholly or not at all. Raises `StoreError`."""
+    """Writes a file atomically. Raises `StoreError`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):
         temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
@@ -59,7 +60,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Writes what a run resumes from, wholly or not at all."""
+    """Writes the state to resume from, atomically. Raises `StoreError`."""
     import torch
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +69,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
         torch.save(state, temporary)
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:
-        # Torch says RuntimeError, and where in its source, when the disk is full: it is so until the part is removed.
+        # Torch raises RuntimeError for a full disk; check free space before removing the partial file.
         lack = not isinstance(error, OSError) and full(path.parent, error)
         temporary.unlink(missing_ok=True)
         why = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if lack else error
@@ -76,7 +77,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[str, Any] | None:
-    """What `save_state` wrote; None where there is nothing. Raises `StoreError` for a file that is damaged."""
+    """Reads the state that `save_state` wrote; None if there is none. Raises `StoreError` for a damaged file."""
     import torch
 
     if not path.exists():
@@ -85,7 +86,7 @@ def load_state(path: Path) -> dict[str, Any] | None:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise StoreError(f"{str(path)!r} cannot be read: {error.strerror}", hint="check who may read it") from error
-    except Exception as error:  # torch raises many kinds for a damaged file
+    except Exception as error:  # torch raises many exception types for a damaged file
         raise _unreadable(path) from error
     if not isinstance(state, dict):
         raise _unreadable(path)
@@ -93,5 +94,5 @@ def load_state(path: Path) -> dict[str, Any] | None:
 
 
 def _unreadable(path: Path) -> StoreError:
-    """Torch's own words are a page about unpickling what one trusts, or none."""
+    """The error of a damaged state; torch's own message is about unpickling untrusted files, or empty."""
     return StoreError(f"{str(path)!r} is damaged", hint="remove it to begin the run again with the same data")

@@ -1,6 +1,6 @@
-"""The decoder that is trained: Llama's architecture with Hugging Face's parameter names.
+"""The decoder to train: Llama's architecture with Hugging Face's parameter names.
 
-Pre-norm blocks of grouped-query attention with rotary positions and a gated SiLU network, tied embeddings. The forward
+Pre-norm blocks of grouped-query attention with rotary embeddings and a gated SiLU network, tied embeddings. The forward
 pass takes packed rows and returns the summed loss, so that logits never leave the compiled function.
 """
 
@@ -20,10 +20,10 @@ IGNORE = -100
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The size of a decoder. `bias`: on q, k and v, which makes the checkpoint Qwen2's.
+    """The size of a decoder. `bias`: on q, k and v, which makes the checkpoint a Qwen2 model.
 
-    Runs train without: for `qwen2` transformers 5 puts Qwen2's own splitting of words in place of what `tokenizer.json`
-    says (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS), so that a tokenizer of another kind would be read wrongly.
+    Runs train without bias: for `qwen2`, transformers 5 replaces the pre-tokenizer of `tokenizer.json` by Qwen2's
+    (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS), which is wrong for any other tokenizer.
     """
 
     vocabulary: int
@@ -42,9 +42,10 @@ class ModelShape:
         return self.hidden // self.heads
 
     def flops_a_token(self, attended: float) -> float:
-        """Floating-point operations of training on one token (forward and backward), as PaLM's appendix B counts.
+        """Returns the floating-point operations of training on one token (forward and backward), as in PaLM, appendix
+        B.
 
-        `attended`: tokens that a token attends to on average.
+        `attended`: the average number of tokens that a token attends to.
         """
         kv = self.kv_heads * self.head_width
         layer = self.hidden * (2 * self.hidden + 2 * kv + 3 * self.feed_forward)
@@ -52,7 +53,7 @@ class ModelShape:
         return 6.0 * matrices + 12.0 * self.layers * self.hidden * attended
 
     def hf_config(self) -> dict[str, Any]:
-        """What `config.json` says."""
+        """Returns the content of `config.json`."""
         kind = "Qwen2" if self.bias else "Llama"
         return {
             "architectures": [f"{kind}ForCausalLM"],
@@ -79,7 +80,7 @@ class ModelShape:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of (rows, length, heads, width) by cos and sin (rows, length, 1, width / 2)."""
+    """Applies rotary embeddings to x (rows, length, heads, width) by cos and sin (rows, length, 1, width / 2)."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
@@ -147,7 +148,7 @@ class DecoderLayer(nn.Module):
 
 
 class Trunk(nn.Module):
-    """Everything but the logits; named as in Hugging Face's checkpoints."""
+    """The decoder without its head; parameters are named as in Hugging Face's checkpoints."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -174,7 +175,7 @@ class TrainingDecoder(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Normal weights; those that write to the residual stream are smaller by the square root of their number."""
+        """Draws normal weights; projections into the residual stream are scaled by 1 / sqrt(2 * layers)."""
         for name, weight in self.named_parameters():
             if weight.ndim == 1:
                 if name.endswith("bias"):
@@ -184,9 +185,9 @@ class TrainingDecoder(nn.Module):
             nn.init.normal_(weight, std=0.02 / (2 * self.shape.layers) ** 0.5 if residual else 0.02)
 
     def hidden(self, tokens: Tensor, positions: Tensor, spans: Spans) -> Tensor:
-        """States (rows, length, hidden) after the last norm, for tokens and positions (rows, length)."""
+        """Returns states (rows, length, hidden) after the last norm, for tokens and positions (rows, length)."""
         x = self.model.embed_tokens(tokens)
-        if torch.is_autocast_enabled(x.device.type):  # the residual stream, too: it is most of the memory traffic
+        if torch.is_autocast_enabled(x.device.type):  # also the residual stream: it is most of the memory traffic
             x = x.to(torch.get_autocast_dtype(x.device.type))
         cos, sin = (t[positions].unsqueeze(2) for t in (self.cos, self.sin))
         for layer in self.model.layers:
@@ -194,10 +195,10 @@ class TrainingDecoder(nn.Module):
         return self.model.norm(x)
 
     def logits(self, tokens: Tensor, positions: Tensor, spans: Spans) -> Tensor:
-        """Logits (rows, length, vocabulary)."""
+        """Returns logits (rows, length, vocabulary)."""
         return F.linear(self.hidden(tokens, positions, spans), self.model.embed_tokens.weight)
 
     def forward(self, tokens: Tensor, positions: Tensor, labels: Tensor, spans: Spans) -> Tensor:
-        """The loss summed over all labels that are not `IGNORE`; labels are shifted already."""
+        """Returns the loss summed over all labels except `IGNORE`; labels are already shifted."""
         logits = self.logits(tokens, positions, spans)
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORE, reduction="sum")

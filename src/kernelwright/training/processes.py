@@ -1,8 +1,8 @@
-"""A training run in several processes of this machine, one a GPU: started together, ended together.
+"""A training run in several processes on this machine, one per GPU: started together, ended together.
 
-The parent waits. The first process that fails ends the others, and its error is raised here, once; the others' words
-and all tracebacks are in the run's folder, `processes/rank-N.log`. Ctrl-C ends all; so does the parent's death.
-`accelerate launch` and `torchrun` work as well: what is set here is what they set.
+The parent waits. The first process that fails ends the others, and the parent raises its error once; all output and
+tracebacks are in the run's folder, `processes/rank-N.log`. Ctrl-C ends all processes; so does the parent's death.
+`accelerate launch` and `torchrun` work as well: this module sets the same environment variables.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from kernelwright.training.rl.settings import RlSettings
 
 _PR_SET_PDEATHSIG = 1
 _PATIENCE = 5.0
-"""Seconds that a process gets to end by itself."""
+"""Seconds that a process gets to exit after SIGINT."""
 _JUDGING_PATIENCE = 40.0
-"""The same where it keeps what is just being judged."""
+"""Seconds that an RL process gets to exit: it waits for running evaluations and stores them."""
 Settings = SftSettings | DpoSettings | RlSettings
 _KINDS: dict[str, type[Settings]] = {"sft": SftSettings, "dpo": DpoSettings, "rl": RlSettings}
 
 
 def train(settings: Settings, out: Path, count: int = 1, executor: Executor | None = None) -> dict[str, Any]:
-    """Trains as the settings say, in this process or in several. Returns the facts of `training.json`.
+    """Trains in this process or in `count` processes. Returns the facts of `training.json`.
 
-    `executor`: judges what one process plays, in place of one of its own.
+    `executor`: judges the candidates of a single RL process; None makes one.
     """
     if count == 1:
         return _alone(settings, out, executor)
@@ -50,7 +50,7 @@ def train(settings: Settings, out: Path, count: int = 1, executor: Executor | No
 
 
 def train_in_processes(kind: str, settings: Settings, out: Path, count: int) -> dict[str, Any]:
-    """Trains in `count` processes. Returns the facts of `training.json`; raises what the first to fail raised."""
+    """Trains in `count` processes. Returns the facts of `training.json`; raises the error of the first failure."""
     gpus = visible_gpus() if EvalOptions().resolved() == "gpu" else ()
     if gpus and count > len(gpus):
         raise ConfigError(f"{count} processes, and {len(gpus)} GPUs to use", hint="give each process a GPU")
@@ -64,7 +64,7 @@ def train_in_processes(kind: str, settings: Settings, out: Path, count: int) -> 
     job = {"kind": kind, "settings": settings.model_dump(mode="json"), "out": str(out)}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     command = [sys.executable, "-m", "kernelwright.training.processes", str(folder)]
-    if kind == "rl":  # it plays and judges as well, and all of its parts use the one GPU that it sees
+    if kind == "rl":  # each process also generates and judges, on the one GPU visible to it
         launch(command, folder, count, gpus, _JUDGING_PATIENCE)
     else:
         launch(command, folder, count)
@@ -75,10 +75,10 @@ def train_in_processes(kind: str, settings: Settings, out: Path, count: int) -> 
 def launch(
     command: list[str], folder: Path, count: int, own_gpus: Sequence[str] = (), patience: float = _PATIENCE
 ) -> None:
-    """Runs a command in `count` processes that know their ranks, and waits. Each calls `child`; logs go to `folder`.
+    """Runs a command in `count` ranked processes and waits. Each process calls `child`; logs go to `folder`.
 
-    `own_gpus`: one a process, the only one that it sees. `patience`: seconds that a process gets to end by itself.
-    Raises what the first process to fail raised, or `WorkerDied`.
+    `own_gpus`: one per process, the only GPU visible to it. `patience`: seconds that a process gets to exit.
+    Raises the error of the first process that failed, or `WorkerDied`.
     """
     for old in folder.glob("rank-*"):
         old.unlink()
@@ -105,7 +105,7 @@ def _free_port() -> int:
 def _start(
     command: list[str], folder: Path, rank: int, count: int, port: int, gpu: str | None
 ) -> subprocess.Popen[bytes]:
-    """One process in a session of its own, so that a Ctrl-C of the terminal reaches it through us, once."""
+    """Starts one process in its own session, so that the terminal's Ctrl-C reaches it once, through the parent."""
     where = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -123,13 +123,13 @@ def _start(
             env={**os.environ, **where, **threads},
             stdin=subprocess.DEVNULL,
             stdout=log,
-            stderr=None if rank == 0 else log,  # the first one shows its progress
+            stderr=None if rank == 0 else log,  # rank 0 shows progress
             start_new_session=True,
         )
 
 
 def _wait(children: list[subprocess.Popen[bytes]]) -> int | None:
-    """Waits until all are done; None, or the rank of the first that failed."""
+    """Waits for all processes; returns None, or the rank of the first failure."""
     while True:
         codes = [child.poll() for child in children]
         failed = [rank for rank, code in enumerate(codes) if code]
@@ -141,12 +141,12 @@ def _wait(children: list[subprocess.Popen[bytes]]) -> int | None:
 
 
 def _first(failed: list[int], children: list[subprocess.Popen[bytes]]) -> int:
-    """Of several that are found dead at once: one that a signal killed rather than one that missed its partner."""
+    """Picks the cause among simultaneous failures: a process killed by a signal before one that lost its peer."""
     return min(failed, key=lambda rank: (children[rank].returncode > 0, rank))
 
 
 def _end(children: list[subprocess.Popen[bytes]], patience: float) -> None:
-    """Ends whatever still runs, with its own children: asked at first, as by Ctrl-C, then killed."""
+    """Ends the running processes and their children: SIGINT first, then SIGKILL."""
     for sign, wait in ((signal.SIGINT, patience), (signal.SIGKILL, 5.0)):
         left = [child for child in children if child.poll() is None]
         for child in left:
@@ -154,7 +154,7 @@ def _end(children: list[subprocess.Popen[bytes]], patience: float) -> None:
         deadline = time.monotonic() + wait
         while any(child.poll() is None for child in left) and time.monotonic() < deadline:
             time.sleep(0.05)
-    for child in children:  # what a process that died left behind in its session
+    for child in children:  # children that a dead process left in its session
         _signal(child, signal.SIGKILL)
 
 
@@ -169,7 +169,7 @@ def _signal(child: subprocess.Popen[bytes], sign: signal.Signals) -> None:
 
 
 def _error(folder: Path, rank: int, code: int) -> Exception:
-    """What the run ended with. Of processes that raised, the one that raised first is the cause."""
+    """Returns the run's error. Among processes that raised, the earliest is the cause."""
     told = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("rank-*.json")]
     if code < 0 or not told:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
@@ -183,7 +183,7 @@ def _error(folder: Path, rank: int, code: int) -> Exception:
 
 
 def child(folder: Path, work: Callable[[], None]) -> None:
-    """Does one process's work and ends it at once. What was raised is left for the parent in `folder`."""
+    """Does one process's work and exits. Leaves an exception for the parent in `folder`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     name = f"rank-{os.environ['RANK']}"
     try:
@@ -203,8 +203,11 @@ def child(folder: Path, work: Callable[[], None]) -> None:
 
 
 def _leave(status: int) -> None:
-    """Ends at once: a process group of torch may wait for processes that are no longer there, and where its threads
-    still run when the interpreter ends, C++ aborts a process that has done its work."""
+    """Exits without finalising the interpreter.
+
+    A torch process group may wait for processes that are gone, and its threads abort the process if they still run
+    while the interpreter finalises.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -223,7 +226,7 @@ def _train(folder: Path) -> None:
 
 
 def _alone(settings: Settings, out: Path, executor: Executor | None = None) -> dict[str, Any]:
-    """As one process does it, be it the only one or one of several."""
+    """Trains in this process, which may be one of several. Returns its facts."""
     if isinstance(settings, SftSettings):
         from kernelwright.training.fine_tune.sft import train_sft
 

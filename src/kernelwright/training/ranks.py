@@ -1,7 +1,7 @@
-"""What the processes of one training run say to each other: everything, or nothing where there is only one.
+"""Communication between the processes of one training run; a no-op for a single process.
 
-Objects go over gloo, tensors over NCCL where they are on a GPU. A process whose peer is gone raises `PeerLost`: which
-one died, and why, is for the launcher to say.
+Objects go over gloo, GPU tensors over NCCL. A process whose peer is gone raises `PeerLost`; the launcher reports the
+process that died and the cause.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any
 from kernelwright.errors import WorkerDied
 
 TIMEOUT = timedelta(hours=2)
-"""How long a process waits for the slowest one: a step's longest rollout, judged."""
+"""The longest wait for the slowest process: a step's longest rollout, with judging."""
 
 
 class PeerLost(WorkerDied):
-    """Another process of the run is gone; whoever started them says which and why."""
+    """Another process of the run is gone; the launcher reports its error."""
 
 
 def launched() -> bool:
-    """Whether this process is one of several that train together."""
+    """Tells whether this process is one of several of a run."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of its run."""
+    """This process's rank, and the number of processes of its run."""
 
     rank: int = 0
     count: int = 1
 
     @classmethod
     def join(cls) -> Ranks:
-        """The run that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name; alone where they name none."""
+        """Joins the run named by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without them, a run of one process."""
         if not launched():
             return cls()
         import torch
@@ -54,11 +54,11 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes and reports."""
+        """True for rank 0, which writes and reports."""
         return self.rank == 0
 
     def gather(self, mine: Any) -> list[Any]:
-        """What each process gave, by rank; the same list everywhere."""
+        """Gathers a value of each process, by rank, on all processes."""
         if self.count == 1:
             return [mine]
         from torch import distributed
@@ -69,15 +69,15 @@ class Ranks:
         return found
 
     def from_first(self, value: Any) -> Any:
-        """The first process's value; waits for it."""
+        """Broadcasts the value of rank 0."""
         return self.gather(value if self.first else None)[0]
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Waits until all processes call it: a barrier."""
         self.gather(None)
 
     def add(self, tensors: Iterable[Any]) -> None:
-        """Replaces each tensor by its sum over the processes, bucket by bucket."""
+        """Replaces each tensor by its sum over the processes (all-reduce), in buckets."""
         if self.count == 1:
             return
         import torch
@@ -91,7 +91,7 @@ class Ranks:
                 tensor.copy_(summed.view_as(tensor))
 
     def leave(self) -> None:
-        """Ends the connection, at the end of a run."""
+        """Destroys the process group at the end of a run."""
         if self.count > 1:
             from torch import distributed
 
@@ -99,11 +99,11 @@ class Ranks:
 
 
 _BUCKET = 2**26
-"""Numbers that are summed at once."""
+"""The most elements of one all-reduce."""
 
 
 def _buckets(tensors: Iterable[Any]) -> Iterator[list[Any]]:
-    """Tensors of one type together, up to a size."""
+    """Groups tensors of one dtype, up to `_BUCKET` elements."""
     bucket: list[Any] = []
     size = 0
     for tensor in tensors:
@@ -118,7 +118,7 @@ def _buckets(tensors: Iterable[Any]) -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def _peers() -> Iterator[None]:
-    """Failures of the connection as what they are."""
+    """Converts connection failures to `PeerLost`."""
     try:
         yield
     except RuntimeError as error:

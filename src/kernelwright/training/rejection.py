@@ -1,11 +1,11 @@
-"""Rejection fine-tuning, the warm-up of CUDA Agent (arXiv 2602.24286): one stage after another, each resumable.
+"""Rejection fine-tuning, the warm-up of CUDA Agent (arXiv 2602.24286): a sequence of resumable stages.
 
     warm_up/     reinforcement learning on single turns: `training.rl.loop`
-    collected/   rollouts of what came of it, of several turns: a run folder, as `bench` writes it
-    chosen.jsonl the answers of the rollouts that paid off, each with what it was asked: `curation.select.rft`
-    fine_tune/   supervised fine-tuning of the warmed-up model on them: the result
+    collected/   multi-turn rollouts of the warmed-up model: a run folder, as `bench` writes it
+    chosen.jsonl the answers of the successful rollouts, each with its prompt: `curation.select.rft`
+    fine_tune/   supervised fine-tuning of the warmed-up model on these answers: the result
 
-A stage that is done is not done again; one that was stopped goes on where it was.
+A finished stage is skipped; a stopped stage is resumed.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from kernelwright.training.rl.settings import RejectionSettings, RlSettings
 
 WARM_UP, COLLECTED, CHOSEN, FINE_TUNE = "warm_up", "collected", "chosen.jsonl", "fine_tune"
 _BEGUN = (f"{WARM_UP}/rollouts", f"{WARM_UP}/training.json", COLLECTED, "collected.json", CHOSEN, FINE_TUNE)
-"""What a run has in its folder once a stage has done something."""
+"""Files and folders of which one exists once a stage has begun."""
 
 
 def train_rejection(
     settings: RlSettings, out: Path, processes: int = 1, executor: Executor | None = None
 ) -> dict[str, Any]:
-    """All stages, or those that `out` does not hold. Returns their facts.
+    """Runs the stages that `out` does not hold. Returns the facts of all stages.
 
-    `processes` train together; `executor` judges where it is given. Raises `ConfigError` where no rollout was worth
-    keeping.
+    `processes`: the number of training processes. `executor`: judges candidates; None makes one. Raises `ConfigError`
+    if no rollout passes the filters.
     """
     from kernelwright.training.fine_tune.run import begin
 
     wanted = settings.rejection
     assert wanted is not None
     begin(settings, out, _BEGUN)
-    # What plays and is fine-tuned next is the warm-up's model, merged whatever is wanted of the result.
+    # The next stages load the warm-up's model, so it is merged regardless of the setting for the result.
     model = settings.model.model_copy(update={"merge": True})
     warm_up = settings.model_copy(update={"rejection": None, "model": model})
     warm = _train(warm_up, out / WARM_UP, processes, executor)
@@ -65,7 +65,7 @@ def train_rejection(
 def _train(
     settings: RlSettings | SftSettings, out: Path, processes: int, executor: Executor | None = None
 ) -> dict[str, Any]:
-    """A stage of training, in one process or several; its facts from the last time where it is done."""
+    """Runs a training stage in one or several processes; returns the stored facts if it is done."""
     done = out / "training.json"
     if not done.is_file():
         _say(f"{out.name}: {'reinforcement learning' if isinstance(settings, RlSettings) else 'fine-tuning'}")
@@ -77,7 +77,7 @@ def _train(
 
 
 def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executor: Executor | None) -> dict[str, Any]:
-    """Plays the rollouts that are not there yet."""
+    """Plays the missing rollouts."""
     from kernelwright.training.rl.loop import judging_jobs, load_tasks
     from kernelwright.training.rl.rollouts import fitting
 
@@ -139,10 +139,10 @@ def _policy(settings: RlSettings, wanted: RejectionSettings, out: Path) -> Any:
 
 
 def _choose(wanted: RejectionSettings, out: Path, played: int) -> dict[str, Any]:
-    """Writes the answers of the rollouts that pass CUDA Agent's filters, and how many did not and why."""
+    """Writes the answers of the rollouts that pass CUDA Agent's filters, and counts the others by reason."""
     try:
         episodes = gather([out / COLLECTED])
-    except StoreError:  # not one answer was there
+    except StoreError:  # no answer at all
         episodes = []
     kept, dropped = rft(episodes, wanted.reward)
     if played > len(episodes):
@@ -164,9 +164,9 @@ def _choose(wanted: RejectionSettings, out: Path, played: int) -> dict[str, Any]
 
 
 def chosen_rows(kept: Sequence[Episode]) -> list[dict[str, Any]]:
-    """Every turn of the kept rollouts as a row for fine-tuning: exactly what was asked, and the answer; no doubles.
+    """Converts every turn of the kept rollouts to a row: the exact prompt and the answer, without duplicates.
 
-    The loss is on the policy's own tokens only, as CUDA Agent's is on those of actions.
+    The loss is on the policy's own tokens only, as CUDA Agent's is on the tokens of actions.
     """
     rows: dict[str, dict[str, Any]] = {}
     for episode in kept:
@@ -179,7 +179,7 @@ def chosen_rows(kept: Sequence[Episode]) -> list[dict[str, Any]]:
 
 
 def fine_tune_settings(settings: RlSettings, wanted: RejectionSettings, out: Path) -> SftSettings:
-    """What `train sft` is told: the warmed-up model, the chosen answers."""
+    """Returns the settings of the fine-tuning stage: the warmed-up model on the chosen answers."""
     model = BaseModelSettings(**{**settings.model.model_dump(), "path": str(out / WARM_UP)})
     return SftSettings(
         name=f"{settings.name}_fine_tune",

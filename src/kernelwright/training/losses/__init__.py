@@ -3,9 +3,9 @@
     out = LOSSES["cuset"](log_probs, target_mask, cuda_mask, tau=0.1, lam=1.0, window=256)
     out.loss.backward()
 
-All take `log_probs` `(batch, length)`, teacher forced, and boolean masks of that shape; a row is a sample. What a loss
-needs besides (an entropy, a reference model's log-probabilities) are parameters of its own. Importing this loads no
-torch. Formulas are those of the papers named in each module.
+All take `log_probs` `(batch, length)`, teacher forced, and boolean masks of that shape; a row is a sample. Other inputs
+of a loss (an entropy, a reference model's log-probabilities) are parameters of its own. Importing this loads no torch.
+Each module names the paper of its formula.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GIVEN = ("log_probs", "target_mask", "cuda_mask")
 
 
 def load_loss(name: str, parameters: Mapping[str, Any] | None = None) -> Loss:
-    """The loss of that name, after a look at the names of its parameters. Raises `ConfigError`."""
+    """Returns the loss with that name. Raises `ConfigError` for an unknown name or parameter."""
     if name not in LOSSES:
         hint = did_you_mean(name, LOSSES, f"losses: {', '.join(LOSSES)}")
         raise ConfigError(f"there is no loss {name!r}", hint=hint)

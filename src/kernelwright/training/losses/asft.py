@@ -33,9 +33,10 @@ def asft(
 ) -> LossOutput:
     """`-sum_t sg(p_t) log p_t + kl_weight * KL(reference || model)_t`; `cuda_mask` is not used.
 
-    `kl` is the divergence over the whole vocabulary at each token, `(batch, length)`, with its gradient: what the
-    authors use. Where only the reference's log-probabilities of the gold tokens are known, `reference_log_probs`, the
-    divergence of the event "this token or another" stands in: a lower bound, 0 where both agree on the gold token.
+    `kl` is the divergence over the whole vocabulary at each token, `(batch, length)`, with its gradient, as the authors
+    use it. With `reference_log_probs` instead, the reference's log-probabilities of the gold tokens, it is replaced by
+    the divergence of the event "this token or another": a lower bound, 0 if both agree on the gold token.
+    Raises `ConfigError`.
     """
     if kl is None and reference_log_probs is None:
         raise ConfigError(
@@ -58,13 +59,13 @@ def asft(
 
 
 def gold_event_kl(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
-    """KL divergence, nats, of "the gold token or any other" from the reference to the model: `(batch, length)`.
+    """Computes the KL divergence, in nats, of "the gold token or any other", reference to model: `(batch, length)`.
 
-    Probabilities are kept 1e-6 away from 0 and 1, where the divergence is infinite.
+    Probabilities are clamped to [1e-6, 1 - 1e-6], since the divergence is infinite at 0 and 1.
     """
     least, most = math.log(1e-6), math.log1p(-1e-6)
     model = wide(log_probs).clamp(least, most)
     reference = wide(reference_log_probs.detach()).nan_to_num(nan=0.0).clamp(least, most)
-    # 1 - p as -expm1(log p): near 1, where a trained model is, the difference itself would keep few digits.
+    # 1 - p as -expm1(log p): for p near 1, as in a trained model, 1 - exp(log p) loses precision.
     other, reference_other = -model.expm1(), -reference.expm1()
     return reference.exp() * (reference - model) + reference_other * (reference_other.log() - other.log())

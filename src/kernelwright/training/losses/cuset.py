@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Scope = Literal["all", "cuda_only"]
-"""What windows are made of: all target tokens, as in the paper, or those of a kernel or a launch only (all of them in
-samples that have none)."""
+"""The tokens of windows: all target tokens, as in the paper, or only those of a kernel or a launch (all target tokens
+in samples without any)."""
 SampleWeight = Literal["raw", "normalised", "none"]
 """`raw`: 1 - C, as in the paper. `normalised`: scaled to a mean of 1 over the batch's samples. `none`: 1."""
 
@@ -36,10 +36,10 @@ def cuset(
     """`-sum_n sg(1 - C_n) sum_t M_nt log p_nt` with `M = 1[sg(p) > tau] + lam * 1[in a kernel or a launch]`.
 
     C_n is the least mean confidence of a window of `window` target tokens. `log_probs` (gold tokens, teacher forced)
-    and the masks have shape `(batch, length)`; no `cuda_mask` means that no token lies in a kernel. `window_mask` keeps
-    tokens out of windows where it is false (reasoning in front of the code). `mean_sample_weight` is what normalised
-    weights are divided by, where this batch is part of a larger one. Confidences, masks and sample weights carry no
-    gradient.
+    and the masks have shape `(batch, length)`. Without `cuda_mask`, no token is in a kernel. `window_mask` is false for
+    tokens excluded from windows (reasoning before the code). `mean_sample_weight` is the divisor of normalised weights
+    if this batch is part of a larger one. Confidences, masks and sample weights carry no gradient. Raises
+    `ConfigError`.
     """
     checked(tau=tau)
     checked(0.0, lam=lam)
@@ -72,7 +72,7 @@ def cuset(
 
 
 def in_windows(windowed: Tensor, in_cuda: Tensor, scope: str) -> Tensor:
-    """Which of the tokens `windowed` windows are made of, by the scope; `(batch, length)`. Raises `ConfigError`."""
+    """Restricts the tokens `windowed` to those in the scope; `(batch, length)`. Raises `ConfigError`."""
     if scope not in get_args(Scope):
         raise ConfigError(f"there is no scope {scope!r}", hint=f"use {' or '.join(get_args(Scope))}")
     if scope == "all":
@@ -82,13 +82,13 @@ def in_windows(windowed: Tensor, in_cuda: Tensor, scope: str) -> Tensor:
 
 
 def _sample_weights(raw: Tensor, samples: Tensor, kind: str, mean: Tensor | float | None) -> Tensor:
-    """`(batch,)`: 1 - C in the kind asked for; 0 where there is no window, but 1 for `none`."""
+    """Returns sample weights `(batch,)` of a kind, from 1 - C; 0 for samples without a window, but 1 for `none`."""
     if kind == "none":
         return raw.new_ones(raw.shape)
     if kind == "raw":
         return raw
     if kind == "normalised":
-        # A float or a tensor of another dtype becomes one like `raw`.
+        # Adding to a zero of `raw` converts a float or a tensor of another dtype.
         divisor = raw.sum() / samples.sum().clamp(min=1) if mean is None else raw.new_zeros(()) + mean
         return raw / divisor.masked_fill(divisor == 0, 1.0)
     raise ConfigError(f"there is no sample weight {kind!r}", hint=f"use {', '.join(get_args(SampleWeight))}")

@@ -1,4 +1,4 @@
-"""DFT: a token weighs as much as the model trusts it."""
+"""DFT: weighs each token by the model's confidence in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EAFT (arXiv 2601.02151): a token weighs as much as the model was in doubt where it stands."""
+"""EAFT (arXiv 2601.02151): weighs each token by the entropy of the model's prediction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOP_K = 20
-"""Over how many of the most probable tokens the authors' code takes the entropy."""
+"""The number of most probable tokens in the entropy of the authors' code."""
 
 
 def eaft(
@@ -28,8 +28,9 @@ def eaft(
 ) -> LossOutput:
     """`-sum_t sg(H_t / max_entropy)^alpha log p_t`, the share of the entropy clipped to [0, 1].
 
-    `entropy` is that of the predictive distribution at each target token, nats, `(batch, length)`. `max_entropy` is the
-    most it can be: ln 20 for `top_k_entropy`, ln of the vocabulary's size for the full one. `cuda_mask` is not used.
+    `entropy` is the entropy of the predictive distribution at each target token, in nats, `(batch, length)`.
+    `max_entropy` is its upper bound: ln 20 for `top_k_entropy`, ln of the vocabulary size for the full entropy.
+    `cuda_mask` is not used. Raises `ConfigError`.
     """
     if entropy is None:
         raise ConfigError(
@@ -45,6 +46,9 @@ def eaft(
 
 
 def top_k_entropy(logits: Tensor, k: int = TOP_K) -> Tensor:
-    """Entropy, nats, of the `k` most probable tokens renormalised: `(..., vocabulary)` -> `(...)`, detached."""
+    """Computes the entropy, in nats, of the `k` most probable tokens renormalised: `(..., vocabulary)` -> `(...)`.
+
+    The result is detached.
+    """
     values = logits.detach().float().topk(min(k, logits.shape[-1]), dim=-1).values.log_softmax(dim=-1)
     return -(values.exp() * values).nan_to_num(nan=0.0).sum(dim=-1)

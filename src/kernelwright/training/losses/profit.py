@@ -1,4 +1,4 @@
-"""ProFit: tokens that the model finds too improbable are left out."""
+"""ProFit: drops tokens whose probability is at most a threshold."""
 
 from __future__ import annotations
 

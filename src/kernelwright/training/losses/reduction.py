@@ -1,7 +1,7 @@
-"""What every loss shares: a weighted sum of the gold tokens' negative log-probabilities, and what it is divided by.
+"""The common part of all losses: a weighted sum of the gold tokens' negative log-probabilities, and its divisor.
 
-A gold token whose log-probability is not finite (the model gives it no chance at all, or has diverged) has confidence
-0, is left out of the sum, and is counted in `stats["non_finite"]`: no loss here is ever NaN or infinite.
+A gold token with a non-finite log-probability (probability 0, or a diverged model) has confidence 0, is left out of the
+sum, and is counted in `stats["non_finite"]`, so that no loss is NaN or infinite.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Reduction = Literal["token_mean", "mask_mean", "sum", "sample_mean"]
-"""What the weighted sum over all tokens of the batch is divided by: `token_mean` the number of target tokens, whatever
-their weights; `mask_mean` the sum of token weights; `sum` nothing; `sample_mean` the number of samples that have
-target tokens (an expectation over samples of token sums, as papers write it)."""
+"""The divisor of the weighted sum over all tokens of the batch: `token_mean` the number of target tokens, regardless of
+their weights; `mask_mean` the sum of token weights; `sum` 1; `sample_mean` the number of samples with target tokens (an
+expectation over samples of token sums, as in the papers)."""
 
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A loss and what to log about it."""
+    """A loss with its statistics for the log."""
 
     loss: Tensor
-    """Scalar, float32 or float64, connected to `log_probs` even where no token counts."""
+    """Scalar, float32 or float64; part of the graph of `log_probs` even if no token counts."""
     stats: dict[str, Tensor] = field(default_factory=dict)
-    """Detached scalars by name; reading one waits for the device."""
+    """Detached scalars by name; reading one synchronises with the device."""
     token_weights: Tensor | None = None
-    """`(batch, length)`, detached: what each token's negative log-probability was multiplied by."""
+    """`(batch, length)`, detached: the factor of each token's negative log-probability."""
 
 
 def checked(least: float | None = None, **values: float) -> None:
-    """Raises `ConfigError` for a parameter that is no finite number, or less than it may be."""
+    """Raises `ConfigError` for a parameter that is not finite or less than `least`."""
     for name, value in values.items():
         if not math.isfinite(value) or (least is not None and value < least):
             range_ = "finite" if least is None else f"finite, and at least {least:g}"
@@ -42,7 +42,7 @@ def checked(least: float | None = None, **values: float) -> None:
 
 
 def same_shape(log_probs: Tensor, **given: Tensor | None) -> None:
-    """Raises `ConfigError` for a tensor that is not of the log-probabilities' shape: it would be broadcast."""
+    """Raises `ConfigError` for a tensor of another shape than the log-probabilities: it would be broadcast."""
     for name, tensor in given.items():
         if tensor is not None and tensor.shape != log_probs.shape:
             raise ConfigError(
@@ -52,7 +52,7 @@ def same_shape(log_probs: Tensor, **given: Tensor | None) -> None:
 
 
 def finite_targets(log_probs: Tensor, target_mask: Tensor) -> Tensor:
-    """Which tokens are targets with a usable log-probability: boolean `(batch, length)`. Raises `ConfigError`."""
+    """Marks targets with a finite log-probability: boolean `(batch, length)`. Raises `ConfigError`."""
     if log_probs.dim() != 2:
         raise ConfigError(f"log-probabilities of shape {tuple(log_probs.shape)}", hint="they must be (batch, length)")
     same_shape(log_probs, target_mask=target_mask)
@@ -60,7 +60,7 @@ def finite_targets(log_probs: Tensor, target_mask: Tensor) -> Tensor:
 
 
 def confidences(log_probs: Tensor, target_mask: Tensor) -> Tensor:
-    """Probabilities of the gold tokens, detached, in [0, 1]; 0 where a token is no target or has no chance."""
+    """Returns the gold tokens' probabilities, detached, in [0, 1]; 0 outside the targets and for non-finite values."""
     usable = finite_targets(log_probs, target_mask)
     return wide(log_probs.detach()).masked_fill(~usable, float("-inf")).exp().clamp(max=1.0)
 
@@ -75,10 +75,10 @@ def reduced(
     sample_weights: Tensor | None = None,
     added: Tensor | None = None,
 ) -> LossOutput:
-    """`sum_n w_n sum_t (M_nt * -log p_nt + added_nt)`, divided as `reduction` says, with the stats that all share.
+    """`sum_n w_n sum_t (M_nt * -log p_nt + added_nt)`, divided by the divisor of `reduction`, with common statistics.
 
     `mask_weights` M and `added` have shape `(batch, length)`, `sample_weights` w `(batch,)`. `denominator` replaces the
-    reduction's own: the target tokens of a whole accumulated batch, for one.
+    reduction's divisor, e.g. by the number of target tokens of a whole accumulated batch. Raises `ConfigError`.
     """
     if reduction not in get_args(Reduction):
         raise ConfigError(f"there is no reduction {reduction!r}", hint=f"use {', '.join(get_args(Reduction))}")
@@ -109,7 +109,7 @@ def reduced(
 def _divisor(reduction: str, denominator: Tensor | float | None, targets: Tensor, weights: Tensor) -> Tensor | float:
     if denominator is not None:
         divisor = weights.new_zeros(()) + denominator
-        return divisor.masked_fill(divisor == 0, 1.0)  # no token counts: 0 / 0 would be NaN
+        return divisor.masked_fill(divisor == 0, 1.0)  # avoid 0 / 0 if no token counts
     if reduction == "sum":
         return 1.0
     if reduction == "sample_mean":
@@ -121,10 +121,10 @@ def _divisor(reduction: str, denominator: Tensor | float | None, targets: Tensor
 
 
 def _mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the mask; 0 where it is empty."""
+    """Returns the mean over the mask; 0 if it is empty."""
     return values.masked_fill(~mask, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def wide(values: Tensor) -> Tensor:
-    """At least float32: sums over thousands of tokens do not fit in half precision."""
+    """Converts half precision to float32: sums over thousands of tokens exceed half precision."""
     return values if values.element_size() == 8 else values.float()

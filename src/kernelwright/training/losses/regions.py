@@ -1,4 +1,4 @@
-"""Windows of target tokens, and the one in which the model is least sure: what CuSeT weighs samples by."""
+"""Windows of target tokens, and the window of least mean confidence, by which CuSeT weighs samples."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Regions:
-    """Window confidences of a batch. Rows without a token have confidence 1 everywhere and the region (0, 0)."""
+    """Window confidences of a batch. Rows without tokens have confidence 1 everywhere and the region (0, 0)."""
 
     window: Tensor
-    """Mean confidence of the window centred on each token, `(batch, length)`; 1 where there is no token."""
+    """Mean confidence of the window centred on each token, `(batch, length)`; 1 outside the mask."""
     hardest: Tensor
-    """The least of a row's window confidences, `(batch,)`."""
+    """The smallest window confidence of each row, `(batch,)`."""
     start: Tensor
-    """Where in the row the hardest window's first token stands, `(batch,)`."""
+    """The index of the hardest window's first token in the row, `(batch,)`."""
     end: Tensor
-    """Behind its last token, `(batch,)`."""
+    """The index after the hardest window's last token, `(batch,)`."""
 
 
 MOST = 1_000_000
-"""Tokens of a window at most."""
+"""The most tokens of a window."""
 
 
 def regions(confidence: Tensor, mask: Tensor, window: int) -> Regions:
-    """Window confidences of each row's tokens in `mask`, which need not be contiguous: gaps are closed first.
+    """Computes window confidences of each row's tokens in `mask`. Gaps in the mask are closed first.
 
     With tokens counted from 1 to T, the window of token t is `max(1, t - floor(l/2)) .. min(T, t + ceil(l/2) - 1)`,
     and the whole row where T < l. Both tensors have shape `(batch, length)`. Raises `ConfigError`.
@@ -48,7 +48,7 @@ def regions(confidence: Tensor, mask: Tensor, window: int) -> Regions:
     index = mask.new_ones(mask.shape).long().cumsum(dim=1) - 1
     inside = index < count
     values = confidence.double().gather(1, order).masked_fill(~inside, 0.0)
-    # Sums of a window are differences of sums from the left; in float64, so that they do not drift over long rows.
+    # Window sums are differences of prefix sums; in float64, since errors of prefix sums grow over long rows.
     upto = values.cumsum(dim=1)
     low = (index - window // 2).clamp(min=0).masked_fill(count < window, 0)
     high = (index + (window + 1) // 2 - 1).minimum((count - 1).clamp(min=0))

@@ -1,8 +1,8 @@
 """Pre-training from scratch: pairs, tokenizer, shards, then Muon and AdamW over packed pairs.
 
-One process a GPU, through accelerate (`accelerate launch -m kernelwright.cli train pretrain …` for several); the
-updates are the same whatever their number, up to rounding. A run stopped at any moment resumes from its last state:
-weights, optimizers, the number of the update (which is all there is to the order of data), and how many there will be.
+One process per GPU, through accelerate (`accelerate launch -m kernelwright.cli train pretrain …` for several); updates
+do not depend on the number of processes, up to rounding. A run stopped at any moment resumes from its last state:
+weights, optimizers, the number of the update (which determines the data order), and the total number of updates.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from kernelwright.training.pretrain.shards import LOST
 
 @dataclass(frozen=True)
 class PretrainResult:
-    """A finished run: its folder, and the facts that `training.json` keeps."""
+    """A finished run: its folder and the facts of `training.json`."""
 
     folder: Path
     facts: dict[str, Any]
 
 
 def pretrain(settings: PretrainSettings, out: Path, *, shown: bool = True) -> PretrainResult:
-    """Runs, or goes on with, a run in the folder `out`. Raises `ConfigError` and `StoreError`.
+    """Starts or resumes a run in the folder `out`. Raises `ConfigError` and `StoreError`.
 
     Leaves in `out`: the checkpoint in Hugging Face's format, `log.jsonl`, `training.json`, `README.md`; and `data/`
-    (tokenised pairs) and `state/`, which nothing but resuming needs.
+    (tokenised pairs) and `state/`, which are needed only to resume.
     """
     finished = _settle(settings, out)
     if finished is not None:
@@ -43,7 +43,7 @@ def pretrain(settings: PretrainSettings, out: Path, *, shown: bool = True) -> Pr
     live = Live(shown and main)
     try:
         began = time.monotonic()
-        if main:  # before accelerate begins: with several processes the others wait for minutes
+        if main:  # before accelerate starts: other processes may wait for minutes
             prepare_data(settings, out / "data", live.say)
         prepared = time.monotonic() - began
         facts = _train(settings, out, live)
@@ -56,7 +56,10 @@ def pretrain(settings: PretrainSettings, out: Path, *, shown: bool = True) -> Pr
 
 
 def _settle(settings: PretrainSettings, out: Path) -> dict[str, Any] | None:
-    """Checks that the folder is new or this run's, and claims it. Returns the facts of a run that is finished."""
+    """Claims a folder that is new or this run's. Returns the facts of a finished run, else None.
+
+    Raises `ConfigError` and `StoreError`.
+    """
     from kernelwright.training.checkpoint import write_json
 
     wanted = settings.model_dump(mode="json")
@@ -77,7 +80,7 @@ def _settle(settings: PretrainSettings, out: Path) -> dict[str, Any] | None:
 
 
 def _train(settings: PretrainSettings, out: Path, live: Live) -> dict[str, Any]:
-    """All updates. Returns the facts of the run."""
+    """Makes all updates. Returns the facts of the run."""
     from datetime import timedelta
 
     import torch

@@ -1,7 +1,7 @@
-"""Muon: momentum, orthogonalised, for the matrices of a network; the rest goes to AdamW.
+"""Muon: orthogonalised momentum for the matrices of a network; AdamW updates the other parameters.
 
 Keller Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024). Matrices of one shape are
-orthogonalised together, so that a small model's step is a few large products instead of many small ones.
+orthogonalised in one batch: a few large products instead of many small ones.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic iteration: the steepest slope at zero that still ends near one."""
+"""Coefficients of the quintic Newton-Schulz iteration: the steepest slope at zero that still converges near one."""
 
 
 def orthogonalised(matrices: Tensor, steps: int = 5) -> Tensor:
-    """The nearest semi-orthogonal matrices, roughly: singular values between about 0.7 and 1.2.
+    """Returns approximately the nearest semi-orthogonal matrices: singular values between about 0.7 and 1.2.
 
-    `matrices`: (many, rows, columns). Computed in bfloat16 where the device is a GPU.
+    `matrices`: (count, rows, columns). Computed in bfloat16 on a GPU, in float32 on the CPU.
     """
     a, b, c = _COEFFICIENTS
     x = matrices.bfloat16() if matrices.is_cuda else matrices.float()
@@ -50,7 +50,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """One update; `closure` is not used."""
+        """Makes one update; `closure` is not used."""
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:

@@ -1,6 +1,6 @@
-"""Which pairs make up which update, and the arrays of it. A function of the lengths and the seed only.
+"""Packing: assigns pairs to the rows of updates, and builds an update's arrays.
 
-So a resumed run continues with the update it was at: nothing about the order is kept in a checkpoint but its number.
+It depends only on lengths and seed, so a checkpoint needs only the number of the update to resume the data order.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kernelwright.training.pretrain.shards import Shards
 
 IGNORE = -100
 LEAST_PATIENCE, MOST_PATIENCE = 32, 256
-"""Pairs that fit nowhere, after which an update's rows are called full: many fill rows better (97 % in place of 96),
-but as many are left over at the end of a pass, so that few pairs have less."""
+"""Bounds on the pairs that fit no row before an update counts as full. More fill rows better (97 % instead of 96 %),
+but leave as many over at the end of a pass, so data sets with few pairs use fewer."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How rows are filled. `documents`: pairs that one update may hold at most, over all its rows."""
+    """The parameters of packing. `documents`: the most pairs of one update, over all its rows."""
 
     rows: int
     length: int
@@ -30,10 +30,10 @@ class Packing:
 
 
 def most_documents(shards: Shards, rows: int, length: int) -> int:
-    """Pairs that an update is given room for: half as many again as fill it on average.
+    """Returns the capacity of an update in pairs: 1.5 times the average number.
 
-    Flash attention over a ragged batch launches its blocks for every pair that there is room for, whether it is there
-    or not, and each block takes its shared memory first: room for a thousand pairs where 45 are is not free.
+    Flash attention over a ragged batch launches blocks for the whole capacity, empty or not, and each block allocates
+    shared memory: a capacity of 1,000 for 45 pairs costs time.
     """
     sizes = shards.lengths[shards.usable].sum(1)
     mean = float(sizes.mean()) if len(sizes) else float(length)
@@ -49,15 +49,15 @@ class PackedBatch:
     labels: np.ndarray
     documents: np.ndarray
     bounds: np.ndarray
-    """Where pairs begin in the flattened rows (int32), of a length that never changes: the end repeats."""
+    """The pairs' starts in the flattened rows (int32), padded with the end to a constant length."""
 
 
 Rows = list[list[int]]
-"""For each row the numbers of its pairs."""
+"""The numbers of the pairs in each row."""
 
 
 def epoch(shards: Shards, packing: Packing, number: int, *, whole: bool = True) -> Iterator[Rows]:
-    """One pass over the pairs in an order of its own. `whole`: what does not fill an update at the end is dropped."""
+    """Yields the updates of one pass over the pairs, in its own random order. `whole`: drops a partial last update."""
     order = np.random.default_rng([packing.seed, number]).permutation(shards.usable).tolist()
     sizes = shards.lengths.sum(1).tolist()
     patience = min(MOST_PATIENCE, max(LEAST_PATIENCE, len(order) // 64))
@@ -78,7 +78,7 @@ def epoch(shards: Shards, packing: Packing, number: int, *, whole: bool = True) 
 
 
 class _Filling:
-    """The rows of one update while they are filled: each pair goes to the first row that has room."""
+    """The rows of one update during packing (first fit): each pair goes to the first row with room."""
 
     def __init__(self, packing: Packing, patience: int) -> None:
         self.rows: Rows = [[] for _ in range(packing.rows)]
@@ -103,9 +103,9 @@ class _Filling:
 
 
 def updates(shards: Shards, packing: Packing, start: int) -> Iterator[Rows]:
-    """The rows of update `start` and of all that follow, pass after pass over the pairs, without end.
+    """Yields the rows of update `start` and all later ones, pass after pass over the pairs, without end.
 
-    Where all pairs together do not fill one update, a pass is one or more that are not full.
+    If all pairs together do not fill one update, a pass consists of partial updates.
     """
     position = 0
     whole = next(epoch(shards, packing, 0), None) is not None
@@ -117,7 +117,7 @@ def updates(shards: Shards, packing: Packing, start: int) -> Iterator[Rows]:
 
 
 def arrays(shards: Shards, rows: Rows, length: int, documents: int, longest: int) -> PackedBatch:
-    """The arrays of some rows. No span in `bounds` is longer than `longest`, padding included."""
+    """Builds the arrays of some rows. No span in `bounds` is longer than `longest`, padding included."""
     size = (len(rows), length)
     tokens, positions = np.zeros(size, np.int64), np.zeros(size, np.int32)
     labels, numbers = np.full(size, IGNORE, np.int64), np.zeros(size, np.int32)
@@ -144,5 +144,5 @@ def arrays(shards: Shards, rows: Rows, length: int, documents: int, longest: int
 
 
 def label_count(shards: Shards, rows: Rows) -> int:
-    """Tokens of some rows that the loss is taken on."""
+    """Counts the tokens of some rows that the loss uses."""
     return int(sum(int(shards.lengths[pair][1]) for row in rows for pair in row))

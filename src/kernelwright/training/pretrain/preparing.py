@@ -1,6 +1,6 @@
-"""Everything that a run needs before its first update: the tokenizer, tokenised shards, held-out pairs.
+"""Preparation of a run: the tokenizer, tokenised shards and held-out pairs.
 
-All of it is kept in a folder and made once; a stopped preparation goes on where it was.
+All of it is made once and stored in a folder; a stopped preparation can be resumed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run trains with. `left_out`: pairs longer than a row. `skipped`: what gave no pair, by reason."""
+    """The data of a run. `left_out`: the number of pairs longer than a row. `skipped`: tasks without a pair, by
+    reason."""
 
     tokenizer: ChatTokenizer
     training: Shards
@@ -38,7 +39,7 @@ class Prepared:
 
 
 def prepare_data(settings: PretrainSettings, folder: Path, say: Say) -> Path:
-    """Makes what is missing in `folder`, the folder of tokenizer and shards. Raises `ConfigError` and `StoreError`."""
+    """Makes the missing parts of `folder`: tokenizer and shards. Raises `ConfigError` and `StoreError`."""
     source = open_source(settings.data)
     folder.mkdir(parents=True, exist_ok=True)
     workers = settings.data.workers or len(os.sched_getaffinity(0))
@@ -46,7 +47,7 @@ def prepare_data(settings: PretrainSettings, folder: Path, say: Say) -> Path:
     held = folder / "held-out"
     if not list(held.glob("shard-*.pairs.npy")):
         held.mkdir(exist_ok=True)
-        # those of a corpus are few in many rows, so that little is said while they are read
+        # held-out pairs of a corpus are few among many rows, so the worker reports progress rarely
         patience = settings.data.patience * (1 if settings.data.generate is not None else 30)
         make_shards(held, 1, partial(_held_out, source), folder, 1, lambda *_: None, patience)
 
@@ -58,7 +59,7 @@ def prepare_data(settings: PretrainSettings, folder: Path, say: Say) -> Path:
 
 
 def _tokenizer(settings: PretrainSettings, source: Source, folder: Path, workers: int, say: Say) -> None:
-    """Trains the tokenizer on the first pairs, or takes a checkpoint's over."""
+    """Trains the tokenizer on the first pairs, or copies a checkpoint's."""
     if (folder / "tokenizer_config.json").is_file():
         return
     wanted = settings.tokenizer
@@ -77,9 +78,9 @@ def _held_out(source: Source, number: int, skipped: Counter[str]) -> Iterable[Te
 
 
 def _first_pairs(source: Source, wanted: int, workers: int, patience: float) -> list[Texts]:
-    """Pairs of the first shards, as many as are wanted or all that there are. A shard that cannot be made is left out.
+    """Returns up to `wanted` pairs of the first shards, leaving out shards that cannot be made.
 
-    Ends when the shards that are there without a gap hold enough, so that the pairs do not depend on who was fast.
+    Stops once the finished shards from 0 on, without a gap, hold enough: the pairs must not depend on workers' speed.
     """
     ended: dict[int, list[Texts]] = {}
     texts: list[Texts] = []
@@ -93,7 +94,7 @@ def _first_pairs(source: Source, wanted: int, workers: int, patience: float) -> 
 
 
 def _texts(source: Source, number: int, beat: Beat) -> list[Texts]:
-    """One shard's pairs, in a process of its own."""
+    """Returns one shard's pairs; runs in a worker process."""
     made: list[Texts] = []
     for pair in source(number, Counter()):
         made.append(pair)
@@ -103,7 +104,7 @@ def _texts(source: Source, number: int, beat: Beat) -> list[Texts]:
 
 
 def open_data(settings: PretrainSettings, folder: Path) -> Prepared:
-    """What `prepare_data` made."""
+    """Opens the data that `prepare_data` made. Raises `ConfigError` if no pair is short enough."""
     longest = min(settings.train.length, settings.model.context)
     training = Shards.open(folder / "training", longest)
     held_out = Shards.open(folder / "held-out", longest)

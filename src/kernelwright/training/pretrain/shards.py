@@ -1,8 +1,8 @@
-"""Tokenised pairs on disk: made by worker processes, one shard each time, and read without copying.
+"""Tokenised pairs on disk: worker processes make one shard at a time; shards are memory-mapped for reading.
 
-A shard is two arrays: the ids of all its pairs, end to end (uint16), and a table of prompt and answer lengths (int32);
-beside them, counts of what gave no pair. The table is written last and renamed into place, so a shard is there wholly
-or not at all, and a stopped job goes on with the shards that are missing.
+A shard is two arrays: the ids of all its pairs, concatenated (uint16), and a table of prompt and answer lengths
+(int32); next to them, counts of tasks without a pair. The table is written last and renamed into place, so a shard is
+complete or absent, and a stopped job resumes with the missing shards.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.training.pretrain.workers import Beat, run_jobs
 
 Texts = tuple[str, str]
-"""A task's source and the answer to it."""
+"""A task's source and its answer."""
 
 
 @dataclass(frozen=True)
 class Shards:
-    """All pairs of a folder. `lengths` is (pairs, 2): tokens of prompt and answer; `longest` bounds their sum."""
+    """All pairs of a folder. `lengths` is (pairs, 2): the tokens of prompt and of answer."""
 
     tokens: tuple[np.ndarray, ...]
     lengths: np.ndarray
@@ -39,7 +39,10 @@ class Shards:
 
     @classmethod
     def open(cls, folder: Path, longest: int) -> Shards:
-        """Maps a folder's shards, without the pairs that are longer than `longest` tokens."""
+        """Memory-maps a folder's shards; `usable` excludes pairs of more than `longest` tokens.
+
+        Raises `ConfigError` for a folder without shards.
+        """
         tables = sorted(folder.glob("shard-*.pairs.npy"))
         if not tables:
             raise ConfigError(f"{str(folder)!r} holds no pairs", hint="make them first, or name another folder")
@@ -55,19 +58,19 @@ class Shards:
 
     @cached_property
     def usable(self) -> np.ndarray:
-        """Numbers of the pairs that are short enough."""
+        """The numbers of the pairs that are short enough."""
         return np.arange(len(self.lengths))
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """Where each pair begins in its shard."""
+        """The start of each pair in its shard, in tokens."""
         ends = np.cumsum(self.lengths.sum(1), dtype=np.int64)
         starts = np.concatenate([[0], ends[:-1]])
         base = np.concatenate([[0], ends])[self.first[:-1]]
         return starts - np.repeat(base, np.diff(self.first))
 
     def pair(self, number: int) -> tuple[np.ndarray, int]:
-        """Ids of one pair, and how many of them are the prompt."""
+        """Returns the ids of one pair, and the number of prompt tokens."""
         shard = int(np.searchsorted(self.first, number, side="right")) - 1
         prompt, answer = self.lengths[number]
         start = self.starts[number]
@@ -75,7 +78,7 @@ class Shards:
 
 
 def tokenise(pairs: Sequence[Texts], tokenizer: ChatTokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and lengths of pairs: the task as the user's turn, then the answer up to the token that ends it."""
+    """Returns ids and lengths of pairs: the task as the user's turn, then the answer with its end token."""
     ids: list[int] = []
     lengths: list[tuple[int, int]] = []
     prompts = tokenizer.encode_many([task_prompt(source) for source, _ in pairs])
@@ -93,7 +96,7 @@ def tokenise(pairs: Sequence[Texts], tokenizer: ChatTokenizer) -> tuple[np.ndarr
 def write_shard(
     folder: Path, number: int, tokens: np.ndarray, lengths: np.ndarray, skipped: Mapping[str, int] | None = None
 ) -> None:
-    """Writes a shard wholly or not at all. Raises `StoreError` where the disk is full."""
+    """Writes a shard atomically. Raises `StoreError` if the disk is full."""
     try:
         _write(folder / f"shard-{number:05d}.skipped.json", json.dumps(skipped or {}).encode())
         for array, kind in ((tokens, "tokens"), (lengths, "pairs")):
@@ -119,7 +122,7 @@ def _write(path: Path, content: bytes | memoryview) -> None:
 
 
 def read_skipped(folder: Path) -> Counter[str]:
-    """What gave no pair in all shards of a folder, by reason."""
+    """Counts the tasks without a pair in all shards of a folder, by reason."""
     total: Counter[str] = Counter()
     for path in folder.glob("shard-*.skipped.json"):
         total.update(json.loads(path.read_text(encoding="utf-8")))
@@ -127,14 +130,14 @@ def read_skipped(folder: Path) -> Counter[str]:
 
 
 Make = Callable[[int, Counter[str]], Iterable[Texts]]
-"""From a shard's number to its pairs; adds to the counts, by reason, what gave no pair. Called in other processes."""
+"""Makes the pairs of a shard from its number and counts skipped tasks by reason. Called in worker processes."""
 
 BATCH = 128
-"""Pairs that are tokenised together; a process says after each batch that it goes on."""
+"""Pairs tokenised together; a worker sends a heartbeat after each batch."""
 SPARED = 0.05
-"""The share of shards that may be lost. More is no bad luck, and ends the making."""
+"""The share of shards that may be lost. More points to a systematic error, and raises `HarnessError`."""
 LOST = "lost:"
-"""Begins the reason that a shard without pairs has in its counts."""
+"""The prefix of the reason in the counts of a lost shard."""
 
 
 def make_shards(
@@ -146,11 +149,11 @@ def make_shards(
     on_shard: Callable[[int, int, int], None],
     patience: float = 120.0,
 ) -> None:
-    """Makes the shards 0 to `count` that are missing. `on_shard` gets shards done, pairs and tokens, as they finish.
+    """Makes the missing shards among 0 to `count` - 1. Calls `on_shard` with finished shards, pairs and tokens.
 
-    A shard that twice ends its process, raises, or says nothing for `patience` seconds becomes an empty one with the
-    reason in its counts, so that a run that resumes has the same data. Raises `HarnessError` where that happens often,
-    `StoreError` where the disk is full.
+    A shard whose worker twice dies, raises, or sends no heartbeat for `patience` seconds becomes an empty one, with the
+    reason in its counts, so that a resumed run has the same data. Raises `HarnessError` if more than `SPARED` of the
+    shards are lost, and `StoreError` if the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = [n for n in range(count) if not (folder / f"shard-{n:05d}.pairs.npy").exists()]
@@ -171,7 +174,7 @@ def make_shards(
 
 
 def _make(make: Make, tokenizer: Path, folder: Path, number: int, beat: Beat) -> tuple[int, int]:
-    """Makes one shard, in a process of its own. Returns its pairs and tokens."""
+    """Makes one shard; runs in a worker process. Returns its numbers of pairs and tokens."""
     chat = _load(tokenizer)
     skipped: Counter[str] = Counter()
     parts = [_nothing()]
@@ -185,7 +188,7 @@ def _make(make: Make, tokenizer: Path, folder: Path, number: int, beat: Beat) ->
 
 
 def _nothing() -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and lengths of no pairs."""
+    """Returns empty arrays of tokens and lengths."""
     return np.zeros(0, np.uint16), np.zeros((0, 2), np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Where a run's pairs come from: the generator, or the shards of a corpus folder. Either gives pairs shard by shard.
+"""Sources of a run's pairs: the generator, or a corpus folder. Both give pairs shard by shard.
 
 A source is a small picklable object: worker processes call it with a shard's number.
 """
@@ -18,31 +18,31 @@ from kernelwright.training.pretrain.settings import DataSettings, Generate
 from kernelwright.training.pretrain.shards import Texts
 
 _STRIDE = 1_000_000
-"""Seeds of one run's shards; the last one is that of the held-out pairs."""
+"""The number of seeds reserved for one run's shards; the last seed is for the held-out pairs."""
 
 
 class Source(Protocol):
-    """Gives the pairs of each shard, the same ones whenever it is asked, and pairs that no shard has."""
+    """Gives the pairs of each shard, deterministically, and held-out pairs that are in no shard."""
 
     @property
     def count(self) -> int:
-        """How many shards there are."""
+        """The number of shards."""
         ...
 
     def __call__(self, shard: int, skipped: Counter[str]) -> Iterable[Texts]:
-        """Pairs as they are made. Adds to `skipped`, by reason, what gave none."""
+        """Yields a shard's pairs. Counts skipped tasks in `skipped`, by reason."""
         ...
 
     def held_out(self, skipped: Counter[str]) -> Iterable[Texts]: ...
 
     def describe(self) -> str:
-        """One sentence for the model card."""
+        """Describes the source in one sentence for the model card."""
         ...
 
 
 @dataclass(frozen=True)
 class Generated:
-    """Pairs by construction: generated tasks, and what the solution library writes for them."""
+    """Generated tasks with solutions from the solution library."""
 
     settings: Generate
     held: int
@@ -94,7 +94,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The files of a folder, each one a shard: JSONL or Parquet rows with `reference` and `answer`."""
+    """The files of a folder, one shard each: JSONL or Parquet rows with `reference` and `answer`."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -105,7 +105,7 @@ class Corpus:
 
     @classmethod
     def open(cls, settings: DataSettings) -> Corpus:
-        """Counts the rows. Raises `ConfigError` where there are none, or hardly more than are held out."""
+        """Opens a corpus and counts its rows. Raises `ConfigError` for less than twice the held-out rows."""
         folder, held = Path(settings.corpus or ""), settings.held_out
         files = tuple(sorted(p for p in folder.rglob("*") if p.suffix in (".jsonl", ".parquet")))
         rows = sum(sum(1 for _ in _read(path)) for path in files)
@@ -124,11 +124,11 @@ class Corpus:
         return self._clean((pair for pair in _read(self.files[shard]) if not self._out(pair)), skipped)
 
     def held_out(self, skipped: Counter[str]) -> Iterator[Texts]:
-        """About as many pairs as were asked for: which ones is decided by the references' hashes."""
+        """Yields about `held` pairs, selected by the hash of the reference."""
         return self._clean((pair for path in self.files for pair in _read(path) if self._out(pair)), skipped)
 
     def _clean(self, pairs: Iterable[Texts], skipped: Counter[str]) -> Iterator[Texts]:
-        """Pairs of tasks that are not too near to the suites."""
+        """Yields the pairs whose tasks are not too similar to the suites."""
         if not self.against:
             yield from pairs
             return
@@ -142,7 +142,7 @@ class Corpus:
                 yield pair
 
     def _out(self, pair: Texts) -> bool:
-        """By the reference's text, so that no other answer to a held-out task is trained on."""
+        """Tells whether a pair is held out. Decides by the reference, so that all answers to a held-out task are."""
         digest = hashlib.sha256(pair[0].encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8], "big") * self.rows < (self.held << 64)
 
@@ -151,11 +151,11 @@ class Corpus:
 
 
 def open_source(settings: DataSettings) -> Source:
-    """The source that settings name. Raises `ConfigError`, and `TaskError` for a suite that cannot be read."""
+    """Opens the source that the settings name. Raises `ConfigError`, and `TaskError` for an unreadable suite."""
     if settings.against:
         from kernelwright.corpus.guard import guard
 
-        guard(settings.against, settings.one_operator)  # before the first process begins
+        guard(settings.against, settings.one_operator)  # raise errors before the first process starts
     if settings.generate is not None:
         return Generated(settings.generate, settings.held_out, settings.against, settings.one_operator)
     return Corpus.open(settings)

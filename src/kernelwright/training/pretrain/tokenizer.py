@@ -1,8 +1,8 @@
-"""Training the byte-level BPE tokenizer, and writing it as Hugging Face libraries read it.
+"""Trains the byte-level BPE tokenizer and writes it in Hugging Face's format.
 
-Digits stand alone, so that sizes are spelled the same everywhere; the end of a line goes with its punctuation and the
-next line's indentation, which is most of what code repeats. Any text survives encoding and decoding: the first tokens
-after the special ones are the 256 bytes.
+Digits are single tokens, so that sizes are always spelled the same way. The end of a line is merged with its
+punctuation and the next line's indentation, the most frequent sequences in code. Any text survives encoding and
+decoding: the 256 bytes are the first tokens after the special ones.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ WORDS = (
     r"| ?[^\s\p{L}\p{N}]+(?:(?:\r?\n)+[ \t]*)?"  # signs, with an end of line after them
     r"|\s+"
 )
-"""What is never merged across, in the syntax of the Rust library's regular expressions."""
+"""The pre-tokenizer's pieces, in the syntax of the Rust library's regular expressions. Merges stay within a piece."""
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
-    """A tokenizer of at most `vocabulary` tokens; the same texts in the same order give the same one."""
+    """Trains a tokenizer of at most `vocabulary` tokens; the same texts in the same order give the same tokenizer."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
