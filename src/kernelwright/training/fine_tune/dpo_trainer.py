@@ -1,4 +1,4 @@
-"""TRL's DPO trainer on pairs that are tokens already, with a mask of the policy's own. Import this only to train."""
+"""TRL's DPO trainer on tokenised pairs, with a mask of the policy's own tokens. Import this only to train."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from kernelwright.training.fine_tune.short_runs import ShortRuns
 
 @dataclass
 class PairCollator(DataCollatorForPreference):
-    """Pads pairs; a completion's tokens that the policy did not say (`chosen_own`, `rejected_own`: 0) are masked out,
-    so that a rollout's log-probability is the sum over the policy's turns, as M-DPO has it."""
+    """Pads pairs and masks out completion tokens that are not the policy's (`chosen_own`, `rejected_own`: 0).
+
+    A rollout's log-probability is then the sum over the policy's turns, as in M-DPO.
+    """
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         batch = super().torch_call(examples)
@@ -29,13 +31,13 @@ class PairCollator(DataCollatorForPreference):
 
 
 class PairTrainer(ShortRuns, DPOTrainer):
-    """`DPOTrainer` on prepared pairs; says so where training has diverged.
+    """`DPOTrainer` on prepared pairs. Raises `ConfigError` if training diverges.
 
-    Every pair of an update counts alike, however they fall into micro-batches: an update's last one may be smaller.
+    Every pair of an update has the same weight, also in a smaller last micro-batch.
     """
 
     _pairs: tuple[int, int] = (0, 0)
-    """Pairs of this update, and the micro-batches that they are in."""
+    """The numbers of pairs and of micro-batches of this update."""
 
     def _prepare_dataset(self, dataset: Any, *_unused: Any, **_more: Any) -> Any:
         return dataset
@@ -54,7 +56,8 @@ class PairTrainer(ShortRuns, DPOTrainer):
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The micro-batch's mean, by its share of the update's pairs; Trainer divides by the count of micro-batches."""
+        """Scales the micro-batch's mean by its share of the update's pairs, and by the number of micro-batches, since
+        Trainer divides by it."""
         found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         pairs, batches = self._pairs
         if not model.training or not pairs:
@@ -69,5 +72,5 @@ class PairTrainer(ShortRuns, DPOTrainer):
 
 
 def _pairs_in(batch: Any) -> int:
-    """Rows are the preferred answers and then the others."""
+    """Counts the pairs of a batch: its rows are the preferred answers, then the rejected ones."""
     return len(batch["input_ids"]) // 2

@@ -1,4 +1,4 @@
-"""Ctrl-C in a run of a Trainer: the update that is being made ends, is kept as a checkpoint, and then the run stops."""
+"""Ctrl-C in a Trainer's run: the current update is finished and saved as a checkpoint, then the run stops."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from transformers import TrainerCallback
 
 
 class _AfterTheUpdate(TrainerCallback):
-    """Stops with a checkpoint once it was asked to."""
+    """Saves a checkpoint and stops after the update in which it was asked."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def ask(self, _number: int, _frame: Any) -> None:
-        """Takes SIGINT; a second one is an interrupt like any other."""
+        """Handles SIGINT; a second one raises `KeyboardInterrupt` at once."""
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
@@ -33,10 +33,10 @@ class _AfterTheUpdate(TrainerCallback):
 
 @contextlib.contextmanager
 def kept_at_interrupt(trainer: Any) -> Iterator[None]:
-    """Within, Ctrl-C loses no update: raises `KeyboardInterrupt` when the last one is on disk.
+    """Delays Ctrl-C in the block until the current update is on disk, then raises `KeyboardInterrupt`.
 
-    Of several processes each would stop at another update: there an interrupt ends all at once, as it does in a thread.
-    Only where SIGINT has Python's own handler: whoever ignores it, or handles it, goes on doing so.
+    With several processes, or outside the main thread, an interrupt ends the run at once: the processes would stop at
+    different updates. A SIGINT handler other than Python's default is left in place.
     """
     own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if trainer.accelerator.num_processes > 1 or threading.current_thread() is not threading.main_thread() or not own:

@@ -1,8 +1,8 @@
-"""Attention within the samples of joined rows, for models of transformers, without a mask.
+"""Attention within the samples of packed rows, for transformers models, without a mask.
 
-Packed fine-tuning joins samples into one row. transformers' own way (SDPA) then makes a mask of the row's length
-squared, which every layer reads. Where samples begin is all that flash attention over a ragged batch needs, and torch
-has that. `register` names it to transformers; rows that were not joined go to SDPA, as they did.
+Packed fine-tuning joins samples into one row. With SDPA, transformers makes a mask of the squared row length, which
+every layer reads. torch's flash attention over a ragged batch needs only the starts of the samples. `register` adds it
+to transformers; rows without packing still use SDPA.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch.nn import functional as F
 
 NAME = "kernelwright_joined"
 MODELS = ("llama", "mistral", "qwen2", "qwen3")
-"""Kinds whose attention has nothing but a scale and at most a window: no soft caps, no sinks."""
+"""Model types whose attention has only a scale and an optional window: no soft caps, no sinks."""
 
 
 def register() -> str:
-    """Makes `attn_implementation=NAME` known to transformers. Returns the name."""
+    """Registers `attn_implementation=NAME` with transformers. Returns the name."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, attention)
@@ -29,7 +29,7 @@ def register() -> str:
 
 
 def mask(attention_mask: Tensor | None = None, **more: Any) -> Any:
-    """The mask of rows that were padded; joined rows come without one, and need none."""
+    """Returns the mask of padded rows; None for packed rows, which need none."""
     from transformers.masking_utils import sdpa_mask
 
     if attention_mask is None and more.get("q_length") == more.get("kv_length"):
@@ -47,9 +47,12 @@ def attention(
     scaling: float | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention of `query` (rows, heads, length, width) over `key` and `value` (rows, key heads, length, width);
-    (rows, length, heads, width). Where `more` has the bounds of samples in a joined row (`cu_seq_lens_q`, int32), no
-    token sees another sample's."""
+    """Computes causal attention of `query` (rows, heads, length, width) over `key` and `value` (rows, key heads,
+    length, width).
+
+    Returns (rows, length, heads, width) and None. If `more` has the bounds of samples in a packed row
+    (`cu_seq_lens_q`, int32), no token attends to another sample.
+    """
     bounds = more.get("cu_seq_lens_q")
     if bounds is None or attention_mask is not None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -71,7 +74,7 @@ def attention(
 def flash(
     q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, longest: int, dropout: float, scaling: Any, window: int | None
 ) -> Tensor:
-    """One kernel for all samples of a row of one; in half precision, on a GPU."""
+    """Runs one flash-attention kernel over all samples of a single packed row, in half precision on a GPU."""
     rows, heads, length, width = q.shape
     flat = [t.transpose(1, 2).reshape(rows * length, -1, width) for t in (q, k, v)]
     limits = {"window_size_left": window - 1, "window_size_right": 0} if window else {}
@@ -84,7 +87,7 @@ def flash(
 def one_by_one(
     q: Tensor, k: Tensor, v: Tensor, bounds: list[int], dropout: float, scaling: Any, window: int | None
 ) -> Tensor:
-    """A sample after the other: right anywhere, and much less work than a mask over the whole row."""
+    """Computes one sample after the other: works on any device, with much less work than a mask over the row."""
     parts = []
     for start, end in zip(bounds, bounds[1:], strict=False):
         size = end - start
@@ -106,7 +109,7 @@ def one_by_one(
 
 @cache
 def _ragged_flash() -> bool:
-    """Whether this torch's kernel gives what a mask gives, tried once."""
+    """Tells whether this torch's kernel gives the same result as a mask; checked once."""
     from kernelwright.training.attention import works
 
     return works("varlen", compiled=False)

@@ -1,7 +1,7 @@
-"""A model in training as a folder that policies load: whole weights under the base model's names, adapters merged.
+"""Writes a model in training as a folder that policies load: full weights by the base model's names, adapters merged.
 
-The weights in training are not touched: with an adapter in bfloat16, merging in place and taking it back would round
-the base weights each time.
+The weights in training are not changed: merging a bfloat16 adapter in place and unmerging it would round the base
+weights each time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_m
 
 
 def transposed(model: Any) -> frozenset[str]:
-    """Names of a PEFT model's weights that are kept as (in, out), as GPT-2's Conv1D does; under the base's names."""
+    """Returns the base names of a PEFT model's weights stored as (in, out), as by GPT-2's Conv1D."""
     modules = model.named_modules()
     return frozenset(
         f"{name.removeprefix(_PREFIX)}.weight" for name, module in modules if getattr(module, "fan_in_fan_out", False)
@@ -27,9 +27,9 @@ def transposed(model: Any) -> frozenset[str]:
 
 
 def merged(state: dict[str, Tensor], scaling: float, turned: Collection[str] = frozenset()) -> dict[str, Tensor]:
-    """A PEFT model's state as its base model's: `W + scaling * B A` in W's dtype, under W's own name.
+    """Converts a PEFT model's state to its base model's: `W + scaling * B A` in W's dtype, by W's base name.
 
-    `turned`: weights that are transposed (`transposed`).
+    `turned`: the names of transposed weights (`transposed`).
     """
     plain: dict[str, Tensor] = {}
     for name, weight in state.items():
@@ -47,7 +47,7 @@ def merged(state: dict[str, Tensor], scaling: float, turned: Collection[str] = f
 
 
 def whole_weights(trainer: Any) -> dict[str, Tensor]:
-    """The weights of the model in training under the base model's names. To be called by all processes together."""
+    """Returns the weights of the model in training by the base model's names. All processes must call it together."""
     state: dict[str, Tensor] = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     model = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(model, "peft_config"):
@@ -57,15 +57,15 @@ def whole_weights(trainer: Any) -> dict[str, Tensor]:
 
 
 def tied_names(model: Any) -> frozenset[str]:
-    """Names of the weights that a model takes from others (its head from its embedding), which a file leaves out.
+    """Returns the names of tied weights (a head tied to its embedding), which a file leaves out.
 
-    By name, since gathered shards are copies: that they were one is not to be seen in where they lie.
+    By name, since gathered shards are copies and no longer share memory.
     """
     return frozenset(model.all_tied_weights_keys) if model.config.tie_word_embeddings else frozenset()
 
 
 def write_model(trainer: Any, folder: Path) -> None:
-    """Writes weights and configuration in Hugging Face's format. To be called by all processes together."""
+    """Writes weights and configuration in Hugging Face's format. All processes must call it together."""
     from safetensors.torch import save_file
 
     weights = whole_weights(trainer)
@@ -83,7 +83,7 @@ def write_model(trainer: Any, folder: Path) -> None:
 
 
 def save_tokenizer_files(source: str, out: Path) -> None:
-    """Copies a folder's tokenizer word for word: what was trained with is what is used."""
+    """Copies a folder's tokenizer files unchanged, so that the same tokenizer is used as in training."""
     for name in _TOKENIZER_FILES:
         if (Path(source) / name).is_file():
             shutil.copyfile(Path(source) / name, out / name)

@@ -1,7 +1,7 @@
-"""Rows of preferences as tokens: a prompt, a preferred answer and a rejected one, and which tokens the policy said.
+"""Preference rows as tokens: a prompt, a preferred and a rejected answer, and a mask of the policy's own tokens.
 
 A row has a prompt, `chosen` and `rejected`: texts, or lists of messages as `curate` writes them. A list may be a whole
-rollout, in which messages of the user stand between the policy's own; only the policy's own tokens are trained on.
+rollout, with messages of the user between the policy's; only the policy's own tokens are trained on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernelwright.training.fine_tune.texts import BadRow, Conversation, Messages
 
 @dataclass(frozen=True)
 class Said:
-    """What follows the prompt: tokens, and which of them are the policy's own."""
+    """The tokens after the prompt, and a mask of the policy's own tokens."""
 
     ids: list[int]
     own: list[bool]
@@ -36,11 +36,11 @@ class PreferencePair:
     chosen: Said
     rejected: Said
     key: int
-    """Hash of the prompt: pairs of one task have the same."""
+    """Hash of the prompt; equal for pairs of one task."""
 
 
 def read_pairs(settings: DpoSettings) -> tuple[list[PreferencePair], RowReport]:
-    """All pairs of a run, with the report of the rows that are none. Raises `ConfigError`."""
+    """Reads all pairs of a run, with a report of the bad rows. Raises `ConfigError` if no pair is left."""
     report = RowReport()
     tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
     encoder = Encoder(tokenizer, settings.data.length, settings.data.style, True, True)
@@ -57,7 +57,7 @@ def read_pairs(settings: DpoSettings) -> tuple[list[PreferencePair], RowReport]:
 
 
 def fingerprint(pairs: list[PreferencePair]) -> str:
-    """Of the tokens of all pairs: other data has another one."""
+    """Hashes the tokens of all pairs, to detect a change of data."""
     digest = hashlib.sha256()
     for pair in pairs:
         sides = [(side.ids, side.own) for side in (pair.chosen, pair.rejected)]
@@ -66,7 +66,8 @@ def fingerprint(pairs: list[PreferencePair]) -> str:
 
 
 def split_pairs(pairs: list[PreferencePair], held_out: int) -> tuple[list[PreferencePair], list[PreferencePair]]:
-    """Training and held-out pairs; all pairs of a prompt are on one side. Raises `ConfigError` where none is left."""
+    """Splits into training and held-out pairs, keeping pairs of a prompt together. Raises `ConfigError` if no training
+    pair is left."""
     if not held_out:
         return pairs, []
     border = sorted(pair.key for pair in pairs)[min(held_out, len(pairs)) - 1]
@@ -77,7 +78,7 @@ def split_pairs(pairs: list[PreferencePair], held_out: int) -> tuple[list[Prefer
 
 
 def encoded(row: Mapping[str, Any], name: str, encoder: Encoder, data: TextSettings) -> PreferencePair | BadRow:
-    """A row as tokens, or what is wrong with it."""
+    """Encodes a row, or returns it as a bad row with the reason."""
     sides: dict[str, Said] = {}
     prompt: list[int] = []
     for side in ("chosen", "rejected"):
@@ -108,7 +109,7 @@ def _has_cuda(messages: Messages) -> bool:
 
 
 def dialogue(encoder: Encoder, row: Conversation, asked: int) -> tuple[list[int], Said] | BadRow:
-    """The tokens of the first `asked` messages, and of what follows them."""
+    """Encodes the first `asked` messages as the prompt, and the messages after them."""
     bad = encoder.misspelt(row)
     if bad is not None:
         return bad

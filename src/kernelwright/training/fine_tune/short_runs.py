@@ -1,4 +1,4 @@
-"""What our trainers have besides TRL's for runs of few updates. Import this only to train."""
+"""A trainer base class for runs of few updates. Import this only to train."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transformers import Trainer
 
 
 class ShortRuns(Trainer):
-    """None of the updates is left without a rate where they are so few that all of them would be warm-up."""
+    """Disables warm-up for runs so short that all updates would be warm-up."""
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.args.get_warmup_steps(num_training_steps) >= num_training_steps:

@@ -1,4 +1,4 @@
-"""What a training run reports: one JSON line every few updates, and one live line for people."""
+"""Progress of a training run: a JSON line every few updates, and a live line on the terminal."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from kernelwright.errors import StoreError
 
 BENCHES = Path("bench") / "results.jsonl"
-"""A row of numbers for each evaluation by execution, in a run's folder."""
+"""The file in a run's folder with one row per evaluation by execution."""
 
 PEAKS = (("H200", 989e12), ("H100", 989e12), ("GH200", 989e12), ("B200", 2250e12), ("A100", 312e12), ("L40S", 362e12))
-"""Dense bfloat16 operations a second by name of the GPU, from NVIDIA's data sheets (SXM variants)."""
+"""Dense bfloat16 operations per second by GPU name, from NVIDIA's data sheets (SXM variants)."""
 
 
 def peak_flops(name: str) -> float | None:
-    """What a GPU can do at most; None where it is not in the table."""
+    """Returns a GPU's peak in operations per second; None for a GPU that is not in the table."""
     return next((peak for part, peak in PEAKS if part in name), None)
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What cannot be written within, be it for a full disk, is a `StoreError` that names the path."""
+    """Converts an `OSError` of the block, such as a full disk, to a `StoreError` that names the path."""
     try:
         yield
     except OSError as error:
@@ -38,7 +38,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def cannot_write(path: Path, error: Exception) -> StoreError:
-    """The error of a file that cannot be written."""
+    """Returns the error of a file that cannot be written."""
     why = getattr(error, "strerror", None) or error
     return StoreError(
         f"{str(path)!r} cannot be written: {why}", hint="free some space, then give the same command again"
@@ -46,21 +46,21 @@ def cannot_write(path: Path, error: Exception) -> StoreError:
 
 
 class LoggedTable(BaseModel):
-    """A row of a log, whatever is in it."""
+    """A row of a log with any content."""
 
     model_config = ConfigDict(strict=True)
 
 
 class LoggedStep(LoggedTable):
-    """What every row of a run's log has."""
+    """The fields of every row of a run's log."""
 
     step: int
 
 
 class Log:
-    """`log.jsonl` of a run. After a resume, rows of updates that are done again are dropped.
+    """`log.jsonl` of a run. After a resume, rows of repeated updates are dropped.
 
-    Raises `StoreError` for a log that is damaged, and where it cannot be written.
+    Raises `StoreError` for a damaged log, and if it cannot be written.
     """
 
     def __init__(self, path: Path, step: int) -> None:
@@ -70,18 +70,18 @@ class Log:
             if path.exists() and path.read_bytes() == kept.encode():
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")  # a full disk leaves the old one whole
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")  # a full disk leaves the old log intact
             temporary.write_text(kept, encoding="utf-8")
             os.replace(temporary, path)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Appends one row; numbers that are not finite are null."""
+        """Appends one row; non-finite numbers become null."""
         with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(finite(row), allow_nan=False) + "\n")
 
 
 def finite(value: Any) -> Any:
-    """The same tables, lists and values with None for each number that is not finite: JSON has none of those."""
+    """Replaces non-finite numbers in nested tables and lists by None: JSON cannot represent them."""
     if isinstance(value, Mapping):
         return {name: finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -90,7 +90,8 @@ def finite(value: Any) -> Any:
 
 
 def read_log(path: Path, needs: type[LoggedTable] = LoggedTable) -> list[dict[str, Any]]:
-    """The rows of a log; a torn last line is left out. Raises `StoreError` for a row without what it `needs`."""
+    """Reads the rows of a log; ignores a partial last line. Raises `StoreError` for a row without the fields of
+    `needs`."""
     rows = []
     for number, row in json_lines(path):
         try:
@@ -102,8 +103,10 @@ def read_log(path: Path, needs: type[LoggedTable] = LoggedTable) -> list[dict[st
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """The numbers, from 1, and values of a file of JSON lines, none where there is no file; a last line that a killed
-    process did not finish is left out. Raises `StoreError`."""
+    """Yields line numbers, from 1, and values of a JSON lines file; nothing without a file.
+
+    Ignores a partial last line that a killed process left. Raises `StoreError` for any other damaged line.
+    """
     if not path.is_file():
         return
     *whole, last = path.read_bytes().split(b"\n")
@@ -118,16 +121,16 @@ def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def damaged(path: Path, number: int) -> StoreError:
-    """The error of a line that no run of ours has written."""
+    """Returns the error of a damaged line."""
     return StoreError(f"line {number} of {str(path)!r} is damaged", hint="put the file back as it was, or remove it")
 
 
 SETTLING = 10
-"""Updates of a process before its speed counts: the first ones compile."""
+"""Updates of a process before its speed counts; the first updates compile."""
 
 
 class Meter:
-    """Updates, tokens and seconds since the last reading. What a process does before `SETTLING` is not speed."""
+    """Counts updates, tokens and seconds since the last reading. Speed excludes the first `SETTLING` updates."""
 
     def __init__(self) -> None:
         self.updates = 0
@@ -135,41 +138,41 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        """Forgets what was counted since the last reading."""
+        """Resets the counts."""
         self._begun = self.updates
         self._tokens = 0
         self._banked = 0.0
         self._since = time.monotonic()
 
     def count(self, tokens: int) -> bool:
-        """One more update. True when the caller should wait for the device and restart: what follows is speed."""
+        """Counts an update. Returns true if the caller should synchronise and restart, since timing begins here."""
         self.updates += 1
         self._tokens += tokens
         return self.updates in (1, SETTLING)
 
     def pause(self) -> None:
-        """Stops the clock for work that is no update."""
+        """Stops the clock for work other than updates."""
         self._banked = self.elapsed()
 
     def resume(self) -> None:
-        """Lets the clock go on."""
+        """Restarts the clock."""
         self._since = time.monotonic()
 
     def elapsed(self) -> float:
-        """Seconds since the last reading."""
+        """Returns the seconds since the last reading."""
         return self._banked + time.monotonic() - self._since
 
     def seconds_an_update(self) -> float:
-        """Of all updates that count as speed. The device must be waited for before."""
+        """Returns the mean over all updates after `SETTLING`. Synchronise the device first."""
         updates, seconds = self._timed
         if self._begun >= SETTLING:
             updates, seconds = updates + self.updates - self._begun, seconds + self.elapsed()
         return seconds / max(1, updates)
 
     def read(self) -> tuple[bool, int, float]:
-        """Whether this is speed, then tokens and seconds since the last reading; begins again.
+        """Returns whether the reading counts as speed, and the tokens and seconds since the last one; resets them.
 
-        The device must be waited for before.
+        Synchronise the device first.
         """
         settled, tokens, seconds = self._begun >= SETTLING, self._tokens, self.elapsed()
         if settled:
@@ -179,7 +182,7 @@ class Meter:
 
 
 class Live:
-    """A line on stderr: rewritten in place on a terminal, else a new one every ten seconds."""
+    """A progress line on stderr: rewritten in place on a terminal, else a new line every ten seconds."""
 
     def __init__(self, shown: bool) -> None:
         self.shown = shown
@@ -188,7 +191,7 @@ class Live:
         self._open = False
 
     def say(self, text: str, *, last: bool = False) -> None:
-        """Shows a line; the last one of a stage is always shown."""
+        """Shows a line; always shows the last line of a stage."""
         if not self.shown:
             return
         if self.terminal:
@@ -199,14 +202,14 @@ class Live:
             self._last = time.monotonic()
 
     def close(self) -> None:
-        """Ends a line that is still open."""
+        """Ends an open line."""
         if self._open:
             print(file=sys.stderr, flush=True)
             self._open = False
 
 
 def line(row: dict[str, Any], total: int | None) -> str:
-    """One row of the log for people."""
+    """Formats a row of the log for the terminal."""
     parts = [f"step {row['step']}/{total if total is not None else '…'}", f"loss {row['loss']:.4f}"]
     if "held_out_loss" in row:
         parts.append(f"held out {row['held_out_loss']:.4f}")

@@ -1,4 +1,4 @@
-"""The updates of a pre-training run, in one process of it."""
+"""The updates of a pre-training run, in one of its processes."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from kernelwright.training.pretrain.settings import PretrainSettings
 from kernelwright.training.pretrain.shards import Shards
 
 MEASURED = 40
-"""Updates of a process after which a run that has seconds to spend decides how many updates that is."""
+"""Updates of a process after which a run limited by seconds fixes its total number of updates."""
 
 
 @dataclass
 class RunProgress:
-    """Where a run is. `total` updates is None until a run by seconds has measured its speed."""
+    """The progress of a run. `total` updates is None until a run limited by seconds has measured its speed."""
 
     step: int = 0
     tokens: int = 0
     total: int | None = None
     seconds: float = 0.0
-    """Of updates that were timed, over all processes' lives."""
+    """Seconds of timed updates, over all sessions."""
     timed_tokens: int = 0
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What one forward pass gets, on the device."""
+    """The inputs of one forward pass."""
 
     tokens: Tensor
     positions: Tensor
@@ -55,7 +55,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class UpdateInput:
-    """One update: this process's parts, and what all processes' parts hold."""
+    """The input of one update: this process's micro-batches, and the counts over all processes."""
 
     parts: tuple[MicroBatch, ...]
     labels: int
@@ -63,7 +63,7 @@ class UpdateInput:
 
 
 class Run:
-    """One process's part in a run. Raises `ConfigError` where rows do not divide by processes."""
+    """One process of a run. Raises `ConfigError` if the rows do not divide evenly over processes."""
 
     def __init__(self, settings: PretrainSettings, out: Path, accelerator: Any, data: Prepared, live: Live) -> None:
         self.settings, self.train, self.out = settings, settings.train, out
@@ -122,21 +122,21 @@ class Run:
         self.live.say(f"resumed after update {self.progress.step}", last=True)
 
     def save(self) -> None:
-        """Keeps what the run resumes from."""
+        """Saves the state to resume from."""
         if self.accelerator.is_main_process:
             optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
             state = {"model": self.model.state_dict(), "optimizers": optimizers, "rng": torch.get_rng_state()}
             save_state(self.state, {**state, "progress": asdict(self.progress)})
 
     def export(self) -> None:
-        """Writes the checkpoint, and removes what only an unfinished run needs."""
+        """Writes the checkpoint and removes the state of the unfinished run."""
         made = self.settings.data.generate
         tries = (CANONICAL.name, APART.name) if made is not None and made.schedules == "mixed" else ()
         save_model(self.model, self.out / "data", self.out, tries)
         self.state.unlink(missing_ok=True)
 
     def play(self) -> dict[str, Any]:
-        """All updates that are left. Raises `KeyboardInterrupt` after keeping the state when asked to stop."""
+        """Makes the remaining updates; returns the facts. Raises `KeyboardInterrupt` after saving if interrupted."""
         p = self.progress
         log = Log(self.out / "log.jsonl", p.step) if self.accelerator.is_main_process else None
         saved = time.monotonic()
@@ -167,7 +167,7 @@ class Run:
         return self._facts(row)
 
     def _update(self, work: UpdateInput) -> Tensor:
-        """One update. Returns this process's summed loss, which nobody has waited for yet."""
+        """Makes one update. Returns this process's summed loss on the device, without synchronising."""
         rate = self._rate()
         for optimizer, full in zip(self.optimizers, self.rates, strict=True):
             optimizer.param_groups[0]["lr"] = full * rate
@@ -176,7 +176,7 @@ class Run:
             last = number == len(work.parts)
             with nullcontext() if last or self.processes == 1 else self.accelerator.no_sync(self.wrapped):
                 loss = self._loss(self._on_device(part))
-                # gradients are averaged over processes, and the loss is a mean over all labels of the update
+                # gradients are averaged over processes; the loss is a mean over all labels of the update
                 (loss * (self.processes / work.labels)).backward()
             total += loss.detach()
         for optimizer in self.optimizers:
@@ -191,7 +191,7 @@ class Run:
         return loss
 
     def _rate(self) -> float:
-        """The factor of the learning rates for the next update: up, flat, then down to zero."""
+        """Returns the factor of the learning rates for the next update: warm-up, constant, then decay to zero."""
         p, train = self.progress, self.train
         up = min(1.0, (p.step + 1) / train.warm_up) if train.warm_up else 1.0
         if train.tokens is not None:
@@ -202,7 +202,7 @@ class Run:
         return min(up, max(0.0, down) ** train.fall)
 
     def _plan(self) -> None:
-        """How many updates there will be, once that is known: by tokens at the end, by seconds after some updates."""
+        """Sets the total number of updates once known: by tokens at the end, by seconds after `MEASURED` updates."""
         p, train = self.progress, self.train
         if p.total is not None:
             return
@@ -217,12 +217,12 @@ class Run:
             p.total = p.step + max(0, int(left.item()))
 
     def _report(self, losses: list[Tensor], log: Log | None) -> dict[str, Any]:
-        """One row of the log: the mean loss since the last row, and the speed."""
+        """Logs and returns a row: the mean loss since the last row, and the speed."""
         p = self.progress
         loss = torch.stack(losses).mean()
         if self.processes > 1:
             loss = self.accelerator.reduce(loss, "sum")
-        mean = float(loss.item())  # waits for the device
+        mean = float(loss.item())  # synchronises with the device
         settled, tokens, seconds = self.meter.read()
         if settled:
             p.seconds, p.timed_tokens = p.seconds + seconds, p.timed_tokens + tokens
@@ -238,12 +238,12 @@ class Run:
         return row
 
     def held_out_loss(self) -> float:
-        """The mean loss on answers that were not trained on. Every process computes the same."""
+        """Returns the mean loss on held-out answers. Every process computes the same."""
         total, labels = 0.0, 0
         held_out = self.data.held_out
         packing = Packing(self.part_rows, self.train.length, 0, self.packing.documents)
         for rows in epoch(held_out, packing, 0, whole=False):
-            # gradients stay on, though unused: without them the model would be compiled once more
+            # gradients stay enabled: without them the model would be recompiled
             part = self._on_device(self._part(held_out, rows))
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 total += float(self.model(part.tokens, part.positions, part.labels, part.spans).item())
@@ -260,7 +260,7 @@ class Run:
             yield UpdateInput(parts, int(sizes[:, 1].sum()), int(sizes.sum()))
 
     def _part(self, shards: Shards, rows: Rows) -> MicroBatch:
-        """Arrays of some rows, in memory from which they are copied to a GPU without waiting."""
+        """Builds the micro-batch of some rows, in pinned memory for asynchronous copies to a GPU."""
         made = arrays(shards, rows, self.train.length, self.packing.documents, self.longest)
         tensors = [torch.from_numpy(a) for a in (made.tokens, made.positions, made.labels, made.documents, made.bounds)]
         if self.on_gpu:
@@ -280,7 +280,7 @@ class Run:
             torch.cuda.synchronize(self.device)
 
     def _mfu(self, speed: float | None) -> float | None:
-        """Share of the GPUs' peak that the model's operations are, at a speed in tokens a second."""
+        """Returns the model FLOPs utilisation at a speed in tokens per second; None without a known peak."""
         peak = peak_flops(torch.cuda.get_device_name(self.device)) if self.on_gpu else None
         if peak is None or speed is None:
             return None
@@ -290,7 +290,7 @@ class Run:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """On Ctrl-C or SIGTERM the running update is finished and the state kept; a second one does not wait."""
+        """Finishes the current update and saves on Ctrl-C or SIGTERM; a second signal interrupts at once."""
 
         def asked(number: int, frame: object) -> None:
             if self._stop:
@@ -308,7 +308,8 @@ class Run:
                 signal.signal(number, handler)
 
     def _stopped(self) -> bool:
-        """Whether any process was asked to stop; all of them leave after the same update, asked now and then."""
+        """Tells whether any process was interrupted. All processes stop after the same update, checked every
+        `log_every` updates."""
         if self.processes > 1:
             if self.progress.step % self.train.log_every:
                 return False
@@ -340,7 +341,7 @@ class Run:
 
 @contextmanager
 def _ahead(made: Iterator[UpdateInput], depth: int = 4) -> Iterator[Iterator[UpdateInput]]:
-    """An iterator whose items are made by a thread, a few in advance."""
+    """Prefetches up to `depth` items of an iterator in a thread."""
     ready: queue.Queue[UpdateInput | BaseException] = queue.Queue(depth)
     ended = threading.Event()
 
@@ -358,7 +359,7 @@ def _ahead(made: Iterator[UpdateInput], depth: int = 4) -> Iterator[Iterator[Upd
                 put(item)
                 if ended.is_set():
                     return
-        except BaseException as error:  # raised where the item is wanted
+        except BaseException as error:  # re-raised by `take`
             put(error)
 
     def take() -> Iterator[UpdateInput]:

@@ -1,4 +1,4 @@
-"""What a pre-training run can be told: the YAML (or TOML) files that `kernelwright train pretrain` takes."""
+"""Settings of a pre-training run: the YAML (or TOML) files that `kernelwright train pretrain` takes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from kernelwright.errors import ConfigError
 
 MOST = 10_000_000
-"""Steps, updates and rows of whatever kind that a run may be told: more is a slip of the hand."""
+"""The upper bound on steps, updates and rows; more is taken for a typing error."""
 MOST_JOBS = 4_096
-"""Processes that make pairs or tokenise them, and candidates judged at once, a thread each."""
+"""The upper bound on worker processes, and on concurrently judged candidates, one thread each."""
 WIDEST = 1_048_576
-"""A model's widths, and tokens of a row."""
+"""The upper bound on a model's widths and on the tokens of a row."""
 SEEDS = 2**32
 
 
 class Numbers(BaseModel):
-    """Base of settings: `true` is no number, though Python and YAML's `yes` make 1 of it."""
+    """Base of settings. Rejects booleans as numbers: Python converts `true`, and YAML's `yes`, to 1."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -37,7 +37,7 @@ class _PretrainTable(Numbers):
 
 
 class Generate(_PretrainTable):
-    """Pairs made for this run. Each worker makes whole shards, so the pairs do not depend on how many there are."""
+    """Pairs made for this run. Each worker makes whole shards, so the pairs do not depend on the number of workers."""
 
     seed: int = Field(default=0, ge=0, lt=SEEDS)
     count: int = Field(default=320_000, ge=1, le=100 * MOST)
@@ -46,36 +46,36 @@ class Generate(_PretrainTable):
     mistakes: float = Field(default=0.0, ge=0.0, lt=1.0)
     """The share of answers with a realistic mistake."""
     plan: bool = True
-    """Whether comments in an answer tell which operator of the task is computed where (`solutions.kernels.plan`)."""
+    """Add comments to an answer that name the task's operator at each place (`solutions.kernels.plan`)."""
     schedules: Literal["canonical", "apart", "mixed"] = "canonical"
-    """`apart`: every operator has kernels of its own, so that an answer is put together from parts. `mixed`: one
-    that is drawn for each task, and that the answer's first line names."""
+    """`apart`: every operator has its own kernels, so that an answer is composed of parts. `mixed`: a schedule drawn
+    for each task and named in the answer's first line."""
     chains: float = Field(default=0.0, ge=0.0, le=1.0)
-    """The share of chunks of 32 tasks that are all chains of operators."""
+    """The share of chunks (32 tasks each) of only chains of operators."""
     programs: float = Field(default=0.0, ge=0.0, le=1.0)
-    """The share of chunks that are all programs: operators drawn one by one, reading anything before them."""
+    """The share of chunks of only programs: operators drawn one by one, each reading any earlier value."""
     networks: float = Field(default=0.0, ge=0.0, le=1.0)
-    """The share of chunks that are all networks: several layers of a kind, which other chunks have none of."""
+    """The share of chunks of only networks: several layers of a kind. Other chunks contain none."""
     rare: float = Field(default=0.0, ge=0.0, le=1.0)
-    """The share of chunks that are all operators and options that few tasks have, and other chunks none of."""
+    """The share of chunks of only rare operators and options. Other chunks contain none."""
 
 
 class DataSettings(_PretrainTable):
-    """Where pairs come from: a corpus folder, or the generator."""
+    """The source of pairs: a corpus folder or the generator."""
 
     corpus: str | None = None
     """Folder of JSONL or Parquet shards with `reference` and `answer`."""
     generate: Generate | None = None
     held_out: int = Field(default=500, ge=1, le=MOST)
-    """Pairs for the held-out loss. Of a corpus, every reference of them is kept out of training."""
+    """Pairs for the held-out loss. For a corpus, no pair with the same reference is trained on."""
     workers: int = Field(default=0, ge=0, le=MOST_JOBS)
-    """Processes that make and tokenise pairs; 0: one a core."""
+    """Processes that make and tokenise pairs; 0: one per core."""
     patience: float = Field(default=120.0, gt=0, le=MOST)
-    """Seconds without a pair after which a process is taken for hanging; another tries its shard once more."""
+    """Seconds without a pair after which a process counts as hanging; another process retries its shard once."""
     against: tuple[str, ...] = ()
-    """Suites (paths or names) that tasks must not be too near to: see `corpus.decontaminate`."""
+    """Suites (paths or names) to decontaminate against: see `corpus.decontaminate`."""
     one_operator: Literal["remove", "keep"] = "remove"
-    """Whether the AST rule holds for tasks of a single operator, which are bound to look alike."""
+    """Apply the AST rule to tasks of a single operator (remove) or not (keep); their ASTs are often equal."""
 
     @field_validator("against", mode="before")
     @classmethod
@@ -90,7 +90,7 @@ class DataSettings(_PretrainTable):
 
 
 class TokenizerSettings(_PretrainTable):
-    """The tokenizer: trained on the first pairs, or taken from a checkpoint's folder."""
+    """The tokenizer: trained on the first pairs, or copied from a checkpoint's folder."""
 
     vocabulary: int = Field(default=4096, ge=260, le=65_536)
     pairs: int = Field(default=20_000, ge=1, le=MOST)
@@ -116,7 +116,7 @@ class ModelSettings(_PretrainTable):
 
 
 class TrainSettings(_PretrainTable):
-    """The run. Exactly one of seconds (of training, compilation not counted), steps and tokens says how long."""
+    """The updates. Exactly one of seconds (of training, without compilation), steps and tokens sets the length."""
 
     seconds: float | None = Field(default=None, gt=0)
     steps: int | None = Field(default=None, ge=1, le=MOST)
@@ -124,18 +124,19 @@ class TrainSettings(_PretrainTable):
     rows: int = Field(default=16, ge=1, le=WIDEST)
     """Packed rows of one update, over all processes."""
     length: int = Field(default=4096, ge=64, le=WIDEST)
-    """Tokens of a row; longer pairs are left out."""
+    """Tokens of a row; longer pairs are dropped."""
     accumulate: int = Field(default=1, ge=1, le=WIDEST)
-    """Parts that one update's rows are computed in, where memory is short."""
+    """Micro-batches of one update, to save memory."""
     muon_lr: float = Field(default=0.02, gt=0, le=1_000)
     adam_lr: float = Field(default=3e-3, gt=0, le=1_000)
     weight_decay: float = Field(default=0.0, ge=0, le=1_000)
     warm_up: int = Field(default=60, ge=0, le=MOST)
-    """Updates until the full learning rate."""
+    """Updates of linear warm-up to the full learning rate."""
     flat: float = Field(default=0.4, ge=0, le=1)
-    """The share of the run before the learning rate falls to zero."""
+    """The share of the run before the learning rate decays to zero."""
     fall: float = Field(default=1.0, gt=0, le=1_000)
-    """How it falls: as what is left of the run to this power. 1 is a line, 2 spends most of the time at small rates."""
+    """The exponent of the decay: the rate follows the remaining share of the run to this power. 1 is linear, 2 spends
+    most of the time at small rates."""
     attention: str = "auto"
     compile: bool = True
     precision: str = Field(default="auto", pattern="^(auto|bf16|fp32)$")
@@ -143,7 +144,7 @@ class TrainSettings(_PretrainTable):
     log_every: int = Field(default=20, ge=1, le=MOST)
     eval_every: int = Field(default=500, ge=1, le=MOST)
     save_seconds: float = Field(default=60.0, gt=0)
-    """Between checkpoints from which a killed run resumes."""
+    """Seconds between checkpoints from which a killed run resumes."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> TrainSettings:
@@ -157,7 +158,7 @@ class PretrainSettings(_PretrainTable):
 
     name: str = "starter"
     note: str = ""
-    """One sentence for the model card: what this checkpoint is for."""
+    """One sentence for the model card: the purpose of the checkpoint."""
     seed: int = Field(default=0, ge=0, lt=SEEDS)
     data: DataSettings
     tokenizer: TokenizerSettings = TokenizerSettings()
@@ -172,7 +173,7 @@ class PretrainSettings(_PretrainTable):
 
 
 def config_path(name: str) -> Path:
-    """A settings file by path, or one of the package's by name. Raises `ConfigError`."""
+    """Returns the path of a settings file, given by path or by the name of a shipped one. Raises `ConfigError`."""
     path = Path(name)
     if path.is_file():
         return path

@@ -1,9 +1,9 @@
-"""Numbered jobs in processes that may die, raise or hang: none of that stops the others or loses what is done.
+"""Numbered jobs in worker processes that may die, raise or hang without stopping other jobs or losing results.
 
-Each process is a fresh interpreter that is told what to call and then one number after another. It says a line now and
-then; one that is silent for too long is killed like one that has died, and its job is given to another. A job that
-fails `TRIES` times is given up and reported as lost. Not `multiprocessing`: its pool ends all jobs with one process,
-waits for ever for one that hangs, and needs the caller's script to be importable.
+Each worker is a fresh interpreter that receives the function and then one job number after another. It sends
+heartbeats; a silent worker is killed and handled like a dead one, and another worker retries its job. A job that fails
+`TRIES` times is reported as lost. `multiprocessing` does not fit: its pool ends all jobs with one process, waits
+forever for a hanging one, and needs the caller's script to be importable.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from kernelwright import errors
 from kernelwright.errors import KernelwrightError
 
 TRIES = 2
-"""Processes that may fail over one job."""
+"""The number of attempts at a job."""
 STARTING = 120.0
-"""Seconds that a fresh process may take until it speaks: on a busy machine, imports alone take many."""
+"""Seconds to a fresh worker's first message: on a busy machine, imports are slow."""
 LEAVING = 10.0
-"""Seconds that a process may take to leave when there is nothing left to do."""
+"""Seconds that a worker may take to exit."""
 
 Beat = Callable[[], None]
-"""What a job calls now and then to say that it goes on."""
+"""Sends a heartbeat; a job calls it regularly."""
 Job = Callable[[int, Beat], Any]
-"""From a number to something that JSON can hold. Must be picklable, and importable by a fresh interpreter."""
+"""Maps a number to a JSON value. Must be picklable, and importable by a fresh interpreter."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that is over. `lost`: why it was given up, empty where `value` is what it returned."""
+    """A finished job with its `value`, or with the reason in `lost` (empty for a job that returned)."""
 
     number: int
     value: Any = None
@@ -53,7 +53,7 @@ class Ended:
 
 @dataclass
 class _WorkerProcess:
-    """A process, the job that it has, and by when it must say something."""
+    """A worker process, its current job, and the deadline of its next message."""
 
     process: subprocess.Popen[bytes]
     out: IO[bytes]
@@ -63,10 +63,10 @@ class _WorkerProcess:
 
 
 def run_jobs(job: Job, numbers: Sequence[int], workers: int, patience: float) -> Generator[Ended, None, None]:
-    """Calls `job` with each number in some order, `workers` at a time. Yields each as it ends.
+    """Calls `job` with each number in any order, in `workers` processes. Yields each job as it ends.
 
-    `patience`: seconds that a job may be silent. An error of ours (`KernelwrightError`) in a job ends everything and is
-    raised, as it would be without processes: a full disk is no bad luck. Closing the iterator ends all processes.
+    `patience`: the most seconds between heartbeats. A `KernelwrightError` in a job ends all jobs and is raised, since a
+    retry does not help, e.g. with a full disk. Closing the iterator ends all processes.
     """
     crew = _Crew(job, numbers, workers, patience)
     try:
@@ -87,7 +87,7 @@ class _Crew:
         self._workers = min(workers, len(numbers))
 
     def ended(self) -> Iterator[Ended]:
-        """Jobs as they end."""
+        """Yields jobs as they end."""
         for _ in range(self._workers):
             self._hire()
         while self._seats:
@@ -100,18 +100,18 @@ class _Crew:
                 yield from self._fire(seat, f"said nothing for {self._patience:g} s")
 
     def close(self) -> None:
-        """Ends what still runs; what it was doing is lost."""
+        """Kills the running workers; their jobs are lost."""
         for seat in list(self._seats):
             self._leave(seat)
         self._selector.close()
 
     def _hire(self) -> None:
-        """A new process, with a job from those that wait."""
+        """Starts a worker and gives it a waiting job."""
         process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the parent, which ends them
+            start_new_session=True,  # the parent handles Ctrl-C and ends its workers
             env=_environment(),
         )
         assert process.stdout is not None
@@ -123,7 +123,7 @@ class _Crew:
         self._give(seat)
 
     def _give(self, seat: _WorkerProcess) -> None:
-        """The next job; a process for which there is none ends."""
+        """Gives a worker the next job, or ends it if no job is left."""
         if not self._waiting:
             self._leave(seat, kill=False)
             return
@@ -132,12 +132,12 @@ class _Crew:
 
     def _send(self, seat: _WorkerProcess, line: bytes) -> None:
         assert seat.process.stdin is not None
-        with contextlib.suppress(OSError):  # that it is gone shows where it is read
+        with contextlib.suppress(OSError):  # `_listen` notices a dead worker
             seat.process.stdin.write(line)
             seat.process.stdin.flush()
 
     def _listen(self, seat: _WorkerProcess) -> Iterator[Ended]:
-        """What a process has said since it was last listened to."""
+        """Reads and handles a worker's new messages."""
         if seat not in self._seats:
             return
         said = seat.out.read(1 << 16)
@@ -162,7 +162,7 @@ class _Crew:
             yield Ended(number, said["value"])
 
     def _fire(self, seat: _WorkerProcess, why: str) -> Iterator[Ended]:
-        """Ends a process that failed, gives its job to another, or gives it up."""
+        """Ends a failed worker; its job is retried, or lost after `TRIES` failures."""
         number, seat.job = seat.job, None
         self._leave(seat)
         if number is not None:
@@ -182,7 +182,7 @@ class _Crew:
         for stream in (seat.process.stdin, seat.out):
             if stream is not None:
                 with contextlib.suppress(OSError):
-                    stream.close()  # a process leaves when its input ends
+                    stream.close()  # a worker exits at the end of its input
         try:
             seat.process.wait(LEAVING)
         except subprocess.TimeoutExpired:
@@ -191,20 +191,20 @@ class _Crew:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, so that a process finds this package and takes one core."""
+    """Returns the workers' environment: they must find this package and use one core."""
     paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
     one = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     path = os.pathsep.join(p for p in paths if p)
     return {**os.environ, **one, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
 
 
-# -- the other side
+# -- the worker's side
 
 
 def _main() -> None:
-    """Reads what to call, then numbers; says a line for each. Ends at once when its parent is gone."""
+    """Reads the function and then job numbers; writes a message for each. Exits when its parent is gone."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # libraries' prints must not mix with messages
     job = _told()
     numbers: queue.Queue[int] = queue.Queue()
     threading.Thread(target=_read_numbers, args=(numbers,), daemon=True).start()
@@ -229,7 +229,7 @@ def _main() -> None:
 
 
 def _told() -> Job:
-    """What to call: the parent's search path comes first, since the job may be in a file that only it knows."""
+    """Reads the job. Sets the parent's search path first, since the job's module may be found only there."""
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         os._exit(0)
@@ -240,7 +240,7 @@ def _told() -> Job:
 
 
 def _read_numbers(numbers: queue.Queue[int]) -> None:
-    """A thread's work: a parent that is gone ends this process, even in the middle of a job that hangs."""
+    """Reads job numbers in a thread; exits the process at the end of input, even while a job hangs."""
     for line in sys.stdin.buffer:
         numbers.put(int(line))
     os._exit(0)
