@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.tasks.normal_form.constants import Unknown, value_of, written
+from kernelwright.tasks.normal_form.constants import UnknownValue, value_of, written
 
 
 def value(text: str, **known: Any) -> Any:
@@ -41,7 +41,7 @@ def test_what_the_text_says_is_computed(text: str, wanted: Any) -> None:
 
 def test_names_stand_for_what_is_known() -> None:
     assert value("n * sizes[-1]", n=3, sizes=(4, 5)) == 15
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownValue):
         value("n * other", n=3)
 
 
@@ -64,7 +64,7 @@ def test_names_stand_for_what_is_known() -> None:
     ],
 )
 def test_anything_else_is_unknown(text: str) -> None:
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownValue):
         value(text)
 
 
@@ -84,7 +84,7 @@ def test_anything_else_is_unknown(text: str) -> None:
 )
 def test_what_is_too_large_is_not_computed(text: str) -> None:
     began = time.process_time()
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownValue):
         value(text)
     assert time.process_time() - began < 1.0
 
@@ -106,7 +106,7 @@ def test_numbers_are_what_python_makes_of_them(a: Any, b: Any, c: Any, first: st
         steps = [math.nan]
     try:
         found = value(text)
-    except Unknown:
+    except UnknownValue:
         assert any(isinstance(x, complex) or not abs(x) <= 2**40 for x in steps), text
         return
     assert found == steps[-1] and type(found) is type(steps[-1])

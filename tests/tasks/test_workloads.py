@@ -19,7 +19,7 @@ from kernelwright.errors import TaskError
 from kernelwright.records import Workload
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import probe
-from kernelwright.tasks.workloads import Plan, check_workloads, constants, derive, instantiate
+from kernelwright.tasks.workloads import SizePlan, check_workloads, constants, derive, instantiate
 
 ELEMENTS, FLOPS = 262_144, 60_000_000
 
@@ -49,7 +49,7 @@ def test_every_style_of_reference_gets_sizes_that_run_and_fit(name: str) -> None
         assert workload.flops <= FLOPS
 
 
-def sizes(plan: Plan, scope: str) -> list[dict[str, Any]]:
+def sizes(plan: SizePlan, scope: str) -> list[dict[str, Any]]:
     return [w.constants for w in plan.workloads if w.scope == scope]
 
 

@@ -64,7 +64,7 @@ class Stale(Exception):
 
 
 @dataclass(frozen=True)
-class Tensor:
+class DraftTensor:
     """A value of forward: the text that stands for it, and its shape."""
 
     text: str
@@ -135,7 +135,7 @@ class Draft:
     phrases: list[str] = field(default_factory=list)
     dims: list[Dim] = field(default_factory=list)
     flops: float = 0.0
-    result: Tensor | None = None
+    result: DraftTensor | None = None
     dtype: str = "float32"
     taken: set[str] = field(default_factory=lambda: set(RESERVED))
     attributes: set[str] = field(default_factory=lambda: {"training", "T", "type", "to", "half", "float", "forward"})
@@ -207,12 +207,12 @@ class Draft:
 
     def input(
         self, role: str, shape: Sequence[Extent], draw: str = "own", *, bound: Extent = 0, dtype: str = ""
-    ) -> Tensor:
+    ) -> DraftTensor:
         """An argument of forward; floating-point ones have the task's dtype."""
         kind = {"int": "int64", "bool": "bool"}.get(draw, dtype or self.dtype)
         made = Input(self.name(words.INPUTS[role]), tuple(shape), draw, kind, bound)
         self.inputs.append(made)
-        return Tensor(made.name, tuple(map(size_of, shape)), kind, self.versions)
+        return DraftTensor(made.name, tuple(map(size_of, shape)), kind, self.versions)
 
     def scalar_input(self, value: float | int) -> str:
         """A Python number as an argument of forward; returns its name."""
@@ -312,7 +312,7 @@ class Draft:
             parts.append(text if by_position or not name else f"{name}={text}")
         return ", ".join(parts)
 
-    def parameter(self, role: str, shape: Sequence[Extent], maker: str = "") -> Tensor:
+    def parameter(self, role: str, shape: Sequence[Extent], maker: str = "") -> DraftTensor:
         """`self.NAME = nn.Parameter(torch.randn(...))`."""
         attribute = self.name(words.ATTRIBUTES[role], self.attributes)
         texts = [self.argument(e) for e in shape]
@@ -321,7 +321,7 @@ class Draft:
             joined = f"({joined})"
         maker = maker or self.pick("torch.randn({})", "torch.randn({})", "torch.rand({})", "torch.randn({}) * 0.02")
         self.init_lines.append(f"self.{attribute} = {self.style.module_prefix}.Parameter({maker.format(joined)})")
-        return Tensor(f"self.{attribute}", tuple(map(size_of, shape)), self.dtype)
+        return DraftTensor(f"self.{attribute}", tuple(map(size_of, shape)), self.dtype)
 
     # Forward
 
@@ -337,22 +337,22 @@ class Draft:
 
     def step(
         self, text: str, shape: Sequence[int], kind: str = "value", *, dtype: str = "", flops: float | None = None
-    ) -> Tensor:
+    ) -> DraftTensor:
         """A value that the next operator may read once: an expression, or the variable that it was assigned to."""
-        value = Tensor(text, tuple(shape), dtype or self.dtype)
+        value = DraftTensor(text, tuple(shape), dtype or self.dtype)
         self.flops += value.elements if flops is None else flops
         if self.style.flow == "nest" and len(text) <= MAX_NESTED:
             return value
         return self._assign(value, kind)
 
-    def named(self, value: Tensor, kind: str = "value") -> Tensor:
+    def named(self, value: DraftTensor, kind: str = "value") -> DraftTensor:
         """The value under a name, so that it can be read more than once; later steps leave that name alone."""
         if not value.text.isidentifier():
             value = self._assign(value, kind, fresh=True)
         self.kept.add(value.text)
         return value
 
-    def named_once(self, value: Tensor) -> Tensor:
+    def named_once(self, value: DraftTensor) -> DraftTensor:
         """The value under a name, for one step that reads it more than once; the name is left as free as it was."""
         kept = value.text in self.kept
         value = self.named(value)
@@ -360,14 +360,14 @@ class Draft:
             self.kept.discard(value.text)
         return value
 
-    def keep(self, value: Tensor) -> Tensor:
+    def keep(self, value: DraftTensor) -> DraftTensor:
         """For a value read again later: its own name, or a copy's (`residual = x`)."""
         if value.text.isidentifier() and (self.style.flow != "rebind" or self.chance(0.3)):
             self.kept.add(value.text)
             return value
         return self.named(self._assign(value, "residual", fresh=True))
 
-    def _assign(self, value: Tensor, kind: str, fresh: bool = False) -> Tensor:
+    def _assign(self, value: DraftTensor, kind: str, fresh: bool = False) -> DraftTensor:
         target = self._target(value.text) if self.style.flow == "rebind" and not fresh else ""
         if not target:
             target = self.name(words.LOCALS[kind])
@@ -377,7 +377,7 @@ class Draft:
             self.comments[len(self.lines)] = comment.format(n=len(self.lines) + 1, what=what)
         self.lines.append(f"{target} = {value}")
         self.versions[target] = self.versions.get(target, 0) + 1
-        return Tensor(target, value.shape, value.dtype, self.versions, self.versions[target])
+        return DraftTensor(target, value.shape, value.dtype, self.versions, self.versions[target])
 
     def _target(self, text: str) -> str:
         """The variable of the last step, or the first input, if it is used up by this step; else nothing."""
@@ -394,5 +394,5 @@ class Draft:
         """Words for what was just done, for docstrings and comments."""
         self.phrases.append(phrase)
 
-    def finish(self, result: Tensor) -> None:
+    def finish(self, result: DraftTensor) -> None:
         self.result = result

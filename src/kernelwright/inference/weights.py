@@ -12,7 +12,7 @@ import copy
 import re
 
 from kernelwright import syntax
-from kernelwright.tasks.normal_form.constants import Unknown, value_of
+from kernelwright.tasks.normal_form.constants import UnknownValue, value_of
 
 Shape = tuple[str, ...]
 """Extents as they are written: numbers, or arguments of the constructor."""
@@ -83,7 +83,7 @@ def _plain(statement: ast.stmt, before: ast.stmt) -> ast.stmt:
 def _weight(target: str, made: ast.expr) -> ast.stmt | None:
     try:
         shape = shape_of(made)
-    except Unknown:
+    except UnknownValue:
         return None
     if not shape:
         return None
@@ -91,7 +91,7 @@ def _weight(target: str, made: ast.expr) -> ast.stmt | None:
 
 
 def shape_of(node: ast.expr) -> Shape:
-    """The shape of a floating-point tensor that an expression of constants makes. Raises `Unknown`."""
+    """The shape of a floating-point tensor that an expression of constants makes. Raises `UnknownValue`."""
     match node:
         case ast.BinOp(left=left, right=right):
             return _broadcast(_operand(left), _operand(right))
@@ -99,13 +99,13 @@ def shape_of(node: ast.expr) -> Shape:
             return shape_of(operand)
         case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=name), args=arguments, keywords=keywords):
             if any(k.arg == "dtype" and ast.unparse(k.value) not in ("torch.float", "torch.float32") for k in keywords):
-                raise Unknown
+                raise UnknownValue
             return _made(name, arguments)
         case ast.Call(func=ast.Attribute(value=inner, attr=name), args=arguments):
             return _changed(shape_of(inner), name, arguments)
         case ast.Call(func=called, args=[inner]) if ast.unparse(called) in ("nn.Parameter", "torch.nn.Parameter"):
             return shape_of(inner)
-    raise Unknown
+    raise UnknownValue
 
 
 def _operand(node: ast.expr) -> Shape:
@@ -142,7 +142,7 @@ def _made(name: str, arguments: list[ast.expr]) -> Shape:
         if len(arguments) == 1 and isinstance(first, ast.Starred):
             return (ast.unparse(first),)
         return _extents(arguments)
-    raise Unknown
+    raise UnknownValue
 
 
 def _nested(value: object) -> Shape:
@@ -151,7 +151,7 @@ def _nested(value: object) -> Shape:
         return (str(len(value)), *_nested(value[0]))
     if isinstance(value, float):
         return ()
-    raise Unknown
+    raise UnknownValue
 
 
 def _changed(shape: Shape, name: str, arguments: list[ast.expr]) -> Shape:
@@ -170,7 +170,7 @@ def _changed(shape: Shape, name: str, arguments: list[ast.expr]) -> Shape:
         if len(shape) == 1:
             return tuple(shape[0] if ast.unparse(e) == "-1" else ast.unparse(e) for e in new)
         return _extents(new)
-    raise Unknown
+    raise UnknownValue
 
 
 def _extents(nodes: list[ast.expr]) -> Shape:
@@ -178,11 +178,11 @@ def _extents(nodes: list[ast.expr]) -> Shape:
     found = []
     for node in nodes:
         if not all(isinstance(n, _SIZES) for n in ast.walk(node)):
-            raise Unknown
+            raise UnknownValue
         if isinstance(node, ast.Constant) and not (type(node.value) is int and node.value > 0):
-            raise Unknown
+            raise UnknownValue
         if isinstance(node, ast.UnaryOp):
-            raise Unknown
+            raise UnknownValue
         found.append(ast.unparse(node))
     return tuple(found)
 
@@ -196,6 +196,6 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
     found: list[str] = []
     for one, other in pairs:
         if one != other and "1" not in (one, other):
-            raise Unknown
+            raise UnknownValue
         found.append(other if one == "1" else one)
     return tuple(found)

@@ -24,7 +24,7 @@ from kernelwright.tasks import probe
 from kernelwright.tasks.probe import Cost, ReferenceFails, Signature
 from kernelwright.tasks.reference import Leaf, Reference, constants, instantiate, parse
 
-__all__ = ["Plan", "affordable", "check_workloads", "constants", "derive", "instantiate"]
+__all__ = ["SizePlan", "affordable", "check_workloads", "constants", "derive", "instantiate"]
 
 _BATCH_NAME = re.compile(r"^(n_?)?(batch(_?size|es)?|bsz?|b)$", re.IGNORECASE)
 _SMALLEST_HIDDEN = 16
@@ -52,7 +52,7 @@ _ALIKE_GRAINS = (128, 64, 32, 16)
 
 
 @dataclass(frozen=True)
-class Plan:
+class SizePlan:
     """The sizes of one task: `batch_reduced` before `reduced`; `declared` is the task's own size with its cost.
 
     Where the declared size itself fits the budget, it is the first of `workloads`.
@@ -85,7 +85,7 @@ Sizes = dict[Symbol, int]
 
 
 @dataclass(frozen=True)
-class Style:
+class SizeStyle:
     """How the sizes of one reduced workload are chosen."""
 
     name: str
@@ -95,11 +95,11 @@ class Style:
 
 
 _STYLES = (
-    Style("prime", batch=3),
-    Style("above-power-of-two", batch=2, above_power=True),
-    Style("small-prime", batch=1, largest=32),
-    Style("prime-5", batch=5, largest=512),
-    Style("small-above-power", batch=1, above_power=True, largest=128),
+    SizeStyle("prime", batch=3),
+    SizeStyle("above-power-of-two", batch=2, above_power=True),
+    SizeStyle("small-prime", batch=1, largest=32),
+    SizeStyle("prime-5", batch=5, largest=512),
+    SizeStyle("small-above-power", batch=1, above_power=True, largest=128),
 )
 
 
@@ -138,7 +138,7 @@ def affordable(
 
 def derive(
     source: str, *, element_budget: int = 262_144, flop_budget: int = 60_000_000, count: int = 3, own_size: bool = True
-) -> Plan:
+) -> SizePlan:
     """Up to `count` proven sizes of a reference, each within a budget of elements (inputs and outputs) and FLOPs.
 
     `own_size=False` leaves out the declared size even where it fits. Raises `TaskError` when the reference runs at no
@@ -165,7 +165,7 @@ class _Search:
     failed_proofs: int = 0
     stop_at: float = field(default_factory=lambda: time.process_time() + _SECONDS)
 
-    def plan(self, count: int, own_size: bool) -> Plan:
+    def plan(self, count: int, own_size: bool) -> SizePlan:
         base = self._base()
         declared = None
         if base is not None:
@@ -184,7 +184,7 @@ class _Search:
             self._give_up(base)
         if self.workloads[0].scope == "declared":
             declared = self.workloads[0]
-        return Plan(tuple(self.workloads), declared, tuple(self.notes))
+        return SizePlan(tuple(self.workloads), declared, tuple(self.notes))
 
     def _within_budget(self, symbols: list[Symbol], batch: list[Symbol], count: int) -> None:
         """Sizes that cost no more than they may."""
@@ -384,7 +384,7 @@ class _Search:
                     break
                 tried.append(level)
 
-    def _one_reduced(self, style: Style, level: list[Symbol], batch: list[Symbol], scope: str) -> bool:
+    def _one_reduced(self, style: SizeStyle, level: list[Symbol], batch: list[Symbol], scope: str) -> bool:
         """Tries sizes of one style from the largest down until one fits, runs and is new."""
         for share, least in _SHARES:
             largest = float(min(style.largest, 2 * max(s.value for s in level)))
@@ -402,7 +402,7 @@ class _Search:
         return False
 
     def _at_cap(
-        self, style: Style, level: list[Symbol], batch: list[Symbol], cap: int, share: int, scope: str
+        self, style: SizeStyle, level: list[Symbol], batch: list[Symbol], cap: int, share: int, scope: str
     ) -> float | None:
         """Tries plain sizes first, then multiples of 2, 4, ... for a reference that needs divisibility.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.draft import Dim, Draft, DraftTensor
 from kernelwright.generate.families import unary
 from kernelwright.generate.families.unary import memory_bound_input
 from kernelwright.generate.registry import Family, rows
@@ -22,7 +22,7 @@ PHRASES = {
 }  # fmt: skip
 
 
-def scalar(t: Draft, x: Tensor, op: str) -> Tensor:
+def scalar(t: Draft, x: DraftTensor, op: str) -> DraftTensor:
     """x with a number: in place, from the constructor, or a module constant."""
     t.say(PHRASES[op])
     t.mark(f"{op}_scalar")
@@ -37,7 +37,7 @@ def _constant(t: Draft, names: tuple[str, ...], values: tuple[float, ...] = _SCA
     return t.option(t.random.choice(names), value, default=1.0)
 
 
-def _scalar_text(t: Draft, x: Tensor, op: str) -> str:
+def _scalar_text(t: Draft, x: DraftTensor, op: str) -> str:
     names = {
         "add": ("add_value", "shift", "offset", "bias_value", "constant"),
         "sub": ("subtract_value", "sub_value", "offset", "shift"),
@@ -70,7 +70,7 @@ def _scalar_text(t: Draft, x: Tensor, op: str) -> str:
     return t.pick(*forms)
 
 
-def _clamped(t: Draft, x: Tensor, op: str) -> str:
+def _clamped(t: Draft, x: DraftTensor, op: str) -> str:
     low = t.random.choice((-1.0, 0.0, -0.5, -2.0, 0, -1, 0.1))
     high = t.random.choice((1.0, 2.0, 0.5, 6.0, 1, 3, 0.8))
     a = t.option(t.pick("min_value", "low", "clamp_min", "lower_bound", "min_val"), low, default=0.0)
@@ -82,7 +82,7 @@ def _clamped(t: Draft, x: Tensor, op: str) -> str:
     return t.pick(f"torch.clamp({x}, {name}={value})", f"{x.atom}.clamp({name}={value})", f"torch.{op}({x}, {value})")
 
 
-def tensors(t: Draft, x: Tensor, y: Tensor, op: str) -> Tensor:
+def tensors(t: Draft, x: DraftTensor, y: DraftTensor, op: str) -> DraftTensor:
     """Two tensors, y broadcast to x."""
     text = {
         "maximum": t.pick(f"torch.maximum({x}, {y})", f"torch.max({x}, {y})"),
@@ -94,7 +94,7 @@ def tensors(t: Draft, x: Tensor, y: Tensor, op: str) -> Tensor:
     return t.step(text, x.shape, "value", dtype=x.dtype)
 
 
-def channel_parameter(t: Draft, x: Tensor, channels: Dim, op: str = "") -> Tensor:
+def channel_parameter(t: Draft, x: DraftTensor, channels: Dim, op: str = "") -> DraftTensor:
     """x with a weight a channel (bias or scale), shaped to broadcast over x's other dimensions."""
     op = op or t.pick("add", "add", "mul", "sub")
     role = "scale" if op == "mul" else "bias"
@@ -209,7 +209,7 @@ def _where(t: Draft) -> None:
     """torch.where on a comparison or a mask."""
     x = memory_bound_input(t, t.random.choice((1, 2, 3, 4)), total=sizes.log_uniform(t.random, 5e5, 6e7))
     t.kept.add(x.text)
-    y: Tensor | str = (
+    y: DraftTensor | str = (
         t.input("other", t.inputs[0].shape) if t.chance(0.5) else t.option("fill", t.random.choice((0.0, -1.0, 1.0)))
     )
     if t.chance(0.4):
@@ -221,7 +221,7 @@ def _where(t: Draft) -> None:
         condition = f"{x} {sign} {bound}"
         t.mark("where", compare=sign, scalar=int(isinstance(y, str)))
     other = f"{x} * {t.option('slope', t.random.choice((0.1, 0.5, 2.0)), default=0.1)}" if t.chance(0.3) else str(y)
-    if isinstance(y, Tensor) and other != str(y):
+    if isinstance(y, DraftTensor) and other != str(y):
         other = f"{y} + {other}"
     t.say(t.pick("a selection by a condition", "torch.where", "an elementwise choice"))
     t.finish(t.step(f"torch.where({condition}, {x}, {other})", x.shape))

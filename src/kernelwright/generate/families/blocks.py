@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.draft import Dim, Draft, DraftTensor
 from kernelwright.generate.families import convolution, norms, pooling, softmaxes, unary
-from kernelwright.generate.families.convolution import SPATIAL, Window
+from kernelwright.generate.families.convolution import SPATIAL, ConvWindow
 from kernelwright.generate.families.fused import Flow, choose_activation, extend, linear, linear_anchor
 from kernelwright.generate.families.matmul import product
 from kernelwright.generate.families.unary import Unary
@@ -46,7 +46,7 @@ def bilinear(t: Draft) -> None:
     )
 
 
-def row_input(t: Draft, width: tuple[float, float], *, sequence: float = 0.3) -> tuple[Tensor, Dim]:
+def row_input(t: Draft, width: tuple[float, float], *, sequence: float = 0.3) -> tuple[DraftTensor, Dim]:
     """Rows of features, or a batch of sequences of them."""
     features = t.dim("features", sizes.around(t.random, sizes.log_uniform(t.random, *width), 8))
     if t.chance(sequence):
@@ -86,7 +86,7 @@ def transformer_ffn(t: Draft) -> None:
     t.finish(h if before else norms.layer_norm(t, h, (width,)))
 
 
-def add_residual(t: Draft, x: Tensor, residual: Tensor) -> Tensor:
+def add_residual(t: Draft, x: DraftTensor, residual: DraftTensor) -> DraftTensor:
     t.mark("residual_add")
     t.say("a residual connection")
     return t.step(t.pick(f"{x.atom} + {residual}", f"{residual} + {x.atom}", f"torch.add({x}, {residual})"), x.shape)
@@ -134,7 +134,7 @@ def self_attention(t: Draft) -> None:
     t.finish(add_residual(t, out, x) if t.chance(0.3) else out)
 
 
-def image_input(t: Draft, rank: int, channels: tuple[int, ...], total: float) -> tuple[Tensor, Dim]:
+def image_input(t: Draft, rank: int, channels: tuple[int, ...], total: float) -> tuple[DraftTensor, Dim]:
     """A batch of images (or sequences, volumes) for a block."""
     inside = t.dim("in_channels", t.random.choice(channels))
     shape = sizes.image(t.random, rank, total, inside.value)
@@ -143,12 +143,12 @@ def image_input(t: Draft, rank: int, channels: tuple[int, ...], total: float) ->
     return t.input(convolution.INPUT_ROLE[rank], (lead, inside, *dims)), inside
 
 
-def same_window(rank: int, kernel: int, stride: int = 1) -> Window:
+def same_window(rank: int, kernel: int, stride: int = 1) -> ConvWindow:
     """A window that keeps the extents where the stride is 1."""
-    return Window((kernel,) * rank, (stride,) * rank, (kernel // 2,) * rank, (1,) * rank, (0,) * rank)
+    return ConvWindow((kernel,) * rank, (stride,) * rank, (kernel // 2,) * rank, (1,) * rank, (0,) * rank)
 
 
-def normed_channels(t: Draft, x: Tensor, channels: Dim) -> Tensor:
+def normed_channels(t: Draft, x: DraftTensor, channels: Dim) -> DraftTensor:
     if t.chance(0.75):
         return norms.batch_norm(t, x, channels)
     groups = [g for g in (2, 4, 8) if channels.value % g == 0]

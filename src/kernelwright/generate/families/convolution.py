@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Dim, Draft, Option, Param, Tensor, size_of
+from kernelwright.generate.draft import Dim, Draft, DraftTensor, Option, Param, size_of
 from kernelwright.generate.registry import Family, rows
 
 Axes = tuple[int, ...]
@@ -17,7 +17,7 @@ LETTERS = {1: ("",), 2: ("_h", "_w"), 3: ("_d", "_h", "_w")}
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvWindow:
     """What a convolution does along its axes; tuples have one number an axis."""
 
     kernel: Axes
@@ -47,12 +47,14 @@ def _axes(t: Draft, rank: int, choices: tuple[int, ...], uneven: float) -> Axes:
     return (t.random.choice(choices),) * rank
 
 
-def window(t: Draft, rank: int, *, transpose: bool = False, pointwise: bool = False, dilated: bool = False) -> Window:
+def window(
+    t: Draft, rank: int, *, transpose: bool = False, pointwise: bool = False, dilated: bool = False
+) -> ConvWindow:
     """Kernel, stride, padding and dilation as people choose them."""
     if pointwise:
         ones, zeros = (1,) * rank, (0,) * rank
         stride = ones if t.chance(0.85) else (2,) * rank
-        return Window(ones, stride, zeros, ones, zeros)
+        return ConvWindow(ones, stride, zeros, ones, zeros)
     uneven = t.random.choice((0.0, 0.0, 0.0, 0.4, 0.9))
     kernel = _axes(t, rank, (3, 3, 3, 5, 7, 2, 4, 1) if rank < 3 else (3, 3, 3, 5, 2, 1), uneven)
     if max(kernel) == 1:
@@ -70,10 +72,10 @@ def window(t: Draft, rank: int, *, transpose: bool = False, pointwise: bool = Fa
         padding = tuple(min(p, d * (k - 1)) for p, d, k in zip(padding, dilation, kernel, strict=True))
         if min(max(s, d) for s, d in zip(stride, dilation, strict=True)) > 1 and t.chance(0.3):
             output_padding = (1,) * rank
-    return Window(kernel, stride, padding, dilation, output_padding, transpose)
+    return ConvWindow(kernel, stride, padding, dilation, output_padding, transpose)
 
 
-def image_input(t: Draft, rank: int, channels: Dim, total: float, low: int = 4) -> Tensor:
+def image_input(t: Draft, rank: int, channels: Dim, total: float, low: int = 4) -> DraftTensor:
     """An input (batch, channels, *spatial) with roughly `total` elements; `low` is the least spatial extent."""
     batch, _, *spatial = sizes.image(t.random, rank, total, channels.value)
     spatial = [max(low, s) for s in spatial]
@@ -113,15 +115,15 @@ def axis_text(t: Draft, name: str, value: Axes, default: int, shown: float, wher
 
 def convolve(
     t: Draft,
-    x: Tensor,
+    x: DraftTensor,
     channels: Dim | int,
     out: Dim | int,
-    win: Window,
+    win: ConvWindow,
     groups: int = 1,
     *,
     name: str = "",
     pool: str = "",
-) -> Tensor:
+) -> DraftTensor:
     """A convolution module on x; `groups` of -1 means depthwise. Returns its output."""
     rank = x.rank - 2
     depthwise = groups == -1
@@ -201,7 +203,7 @@ def _bias_text(t: Draft, shown: float) -> str | None:
     return t.option("bias", t.chance(0.4), default=False, where="init")
 
 
-def affordable(t: Draft, x: tuple[int, ...], out: int, win: Window, per: int) -> bool:
+def affordable(t: Draft, x: tuple[int, ...], out: int, win: ConvWindow, per: int) -> bool:
     """Whether a convolution of an input of this shape stays within the largest FLOPs and tensors."""
     spatial = win.output(x[2:])
     if min(spatial) < 1:
@@ -255,7 +257,7 @@ def _family(kind: str, rank: int) -> tuple[str, Callable[[Draft], None]]:
         if kind == "conv_separable":
             mid = convolve(t, x, inside, inside, win, -1, name=f"conv_depthwise{rank}d")
             ones, zeros = (1,) * rank, (0,) * rank
-            win = Window(ones, ones, zeros, ones, zeros)
+            win = ConvWindow(ones, ones, zeros, ones, zeros)
             t.finish(convolve(t, mid, inside, outside, win, name=f"conv_pointwise{rank}d"))
         else:
             t.finish(convolve(t, x, inside, outside, win, groups, name=name))

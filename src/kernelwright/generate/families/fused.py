@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kernelwright.generate import graph, sizes
-from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.draft import Dim, Draft, DraftTensor
 from kernelwright.generate.families import binary, convolution, norms, pooling, reductions, softmaxes, unary
 from kernelwright.generate.families.matmul import extents, product, uniform
 from kernelwright.generate.families.unary import Unary
@@ -22,7 +22,7 @@ from kernelwright.generate.registry import Family, rows
 class Flow:
     """A chain so far."""
 
-    x: Tensor
+    x: DraftTensor
     channels: Dim | None
     """The extent of dimension 1 of an image, of the last dimension of rows; None once it was reduced."""
     image: bool
@@ -33,7 +33,7 @@ class Flow:
     """Whether means over what a norm has normalised would be constant."""
     large: bool = False
     """Whether values are far from 0, so that what saturates would leave nothing of them once they are reduced."""
-    residual: Tensor | None = None
+    residual: DraftTensor | None = None
     """A value of the same shape that was kept to be added again."""
 
 
@@ -286,7 +286,7 @@ def linear_anchor(t: Draft) -> Flow:
     return Flow(y, outside, False, large=any(".Parameter(" in line for line in t.init_lines))
 
 
-def linear(t: Draft, x: Tensor, inside: Dim, outside: Dim) -> Tensor:
+def linear(t: Draft, x: DraftTensor, inside: Dim, outside: Dim) -> DraftTensor:
     """A linear layer in one of its forms."""
     shape = (*x.shape[:-1], outside.value)
     flops = 2.0 * x.elements * outside.value

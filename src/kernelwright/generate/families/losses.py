@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Draft, Tensor
+from kernelwright.generate.draft import Draft, DraftTensor
 from kernelwright.generate.families.unary import memory_bound_input
 from kernelwright.generate.registry import Family, rows
 
 _REDUCTIONS = ("mean", "mean", "mean", "sum", "none")
 
 
-def _pair(t: Draft, draw: str = "own", other: str = "own", rank: int = 0) -> tuple[Tensor, Tensor]:
+def _pair(t: Draft, draw: str = "own", other: str = "own", rank: int = 0) -> tuple[DraftTensor, DraftTensor]:
     """Predictions and targets of one shape."""
     x = memory_bound_input(t, rank or t.random.choice((1, 2, 2, 2, 3, 4)), draw, "predictions", total=_total(t))
     return x, t.input("targets", t.inputs[0].shape, other)
@@ -22,11 +22,11 @@ def _total(t: Draft) -> float:
     return sizes.log_uniform(t.random, 4e5, 6e7)
 
 
-def _reduced(t: Draft, text: str, shape: tuple[int, ...], reduction: str) -> Tensor:
+def _reduced(t: Draft, text: str, shape: tuple[int, ...], reduction: str) -> DraftTensor:
     """The mean or sum of an expression, or the expression itself."""
     if reduction == "none":
         return t.step(text, shape)
-    inner = Tensor(text, shape)
+    inner = DraftTensor(text, shape)
     done = t.pick(f"torch.{reduction}({text})", f"{inner.atom}.{reduction}()", f"torch.{reduction}({text})")
     return t.step(done, (), "reduction", flops=3.0 * inner.elements)
 
@@ -170,7 +170,7 @@ def triplet(t: Draft) -> None:
     t.finish(t.step(text, (rows_,) if reduction == "none" else (), "reduction", flops=6.0 * a.elements))
 
 
-def near_to(t: Draft, a: Tensor, n: Tensor, near: str) -> str:
+def near_to(t: Draft, a: DraftTensor, n: DraftTensor, near: str) -> str:
     """The second distance of a triplet, as the first one was written."""
     line = next(line for line in t.lines if line.startswith(f"{near} = "))
     return f"torch.norm({a} - {n}, dim=1)" if "norm" in line else f"(({a} - {n}) ** 2).sum(dim=1)"

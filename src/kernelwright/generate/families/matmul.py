@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Draft, Extent, Tensor
+from kernelwright.generate.draft import Draft, DraftTensor, Extent
 from kernelwright.generate.registry import Family, rows
 
 
-def product(t: Draft, a: Tensor, b: Tensor, *, a_t: bool = False, b_t: bool = False, batched: bool = False) -> Tensor:
+def product(
+    t: Draft, a: DraftTensor, b: DraftTensor, *, a_t: bool = False, b_t: bool = False, batched: bool = False
+) -> DraftTensor:
     """a @ b, either of them transposed in its last two dimensions, in one of the spellings."""
     left, right = transposed(t, a, a_t), transposed(t, b, b_t)
     shape = (*_outer(left, right), left.shape[-2], right.shape[-1])
@@ -23,7 +25,7 @@ def product(t: Draft, a: Tensor, b: Tensor, *, a_t: bool = False, b_t: bool = Fa
     return t.step(t.pick(forms[0], *forms), shape, "linear", flops=flops)
 
 
-def _outer(a: Tensor, b: Tensor) -> tuple[int, ...]:
+def _outer(a: DraftTensor, b: DraftTensor) -> tuple[int, ...]:
     long, short = (a.shape, b.shape) if a.rank >= b.rank else (b.shape, a.shape)
     lead = list(long[:-2])
     for i, extent in enumerate(reversed(short[:-2])):
@@ -31,7 +33,7 @@ def _outer(a: Tensor, b: Tensor) -> tuple[int, ...]:
     return tuple(lead)
 
 
-def transposed(t: Draft, a: Tensor, wanted: bool) -> Tensor:
+def transposed(t: Draft, a: DraftTensor, wanted: bool) -> DraftTensor:
     """A tensor with its last two dimensions exchanged, as text; nothing is computed."""
     if not wanted:
         return a
@@ -46,7 +48,7 @@ def transposed(t: Draft, a: Tensor, wanted: bool) -> Tensor:
         ]
     if a.rank == 3:
         forms += [f"{a.atom}.transpose(1, 2)", f"{a.atom}.permute(0, 2, 1)"]
-    return Tensor(t.pick(*forms), (*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
+    return DraftTensor(t.pick(*forms), (*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
 
 
 def uniform(t: Draft, low: float, high: float) -> tuple[float, float, float]:
@@ -111,7 +113,7 @@ def _wishes(t: Draft, name: str) -> list[int]:
     )
 
 
-def _two(t: Draft, m: Extent, n: Extent, k: Extent, a_t: bool = False, b_t: bool = False) -> Tensor:
+def _two(t: Draft, m: Extent, n: Extent, k: Extent, a_t: bool = False, b_t: bool = False) -> DraftTensor:
     a = t.input("A", (k, m) if a_t else (m, k))
     b = t.input("B", (n, k) if b_t else (k, n))
     return product(t, a, b, a_t=a_t, b_t=b_t)
@@ -178,7 +180,7 @@ def tensor_matrix(t: Draft) -> None:
     t.finish(_einsum(t, a, b, lead) if t.chance(0.4) else product(t, a, b))
 
 
-def _einsum(t: Draft, a: Tensor, b: Tensor, lead: int) -> Tensor:
+def _einsum(t: Draft, a: DraftTensor, b: DraftTensor, lead: int) -> DraftTensor:
     letters = t.pick("bijlk", "abcde", "nhwck", "xyzuv", "bstde", "".join(t.random.sample(_LETTERS, 5)))
     outer, inner, col = letters[:lead], letters[3], letters[4]
     equation = t.number(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.draft import Dim, Draft, DraftTensor
 from kernelwright.generate.families import convolution, norms, pooling, softmaxes, unary
 from kernelwright.generate.families.blocks import (
     add_residual,
@@ -26,7 +26,7 @@ WEIGHT = 1e-9
 """Never drawn among all families, so that suites of a seed stay what they are."""
 
 
-def _sequence(t: Draft) -> tuple[Tensor, Dim, int, int]:
+def _sequence(t: Draft) -> tuple[DraftTensor, Dim, int, int]:
     """A batch of sequences whose width divides into heads: input, width, heads, width of a head."""
     heads, size = t.random.choice((2, 4, 4, 8)), t.random.choice((8, 16, 32))
     width = t.dim("features", heads * size)
@@ -34,7 +34,7 @@ def _sequence(t: Draft) -> tuple[Tensor, Dim, int, int]:
     return t.input("sequence", (*lead, width)), width, heads, size
 
 
-def _attended(t: Draft, x: Tensor, width: Dim, heads: int, size: int) -> Tensor:
+def _attended(t: Draft, x: DraftTensor, width: Dim, heads: int, size: int) -> DraftTensor:
     """Attention of several heads with projections, of a value that may be read again."""
     shown = t.option("num_heads", heads, where="forward")
     of_head = t.option("head_dim", size, where="forward", expose=0.3)
@@ -176,7 +176,7 @@ def residual_stack(t: Draft) -> None:
     t.finish(kept)
 
 
-def _joined(t: Draft, parts: list[Tensor]) -> Tensor:
+def _joined(t: Draft, parts: list[DraftTensor]) -> DraftTensor:
     shape = (parts[0].shape[0], sum(p.shape[1] for p in parts), *parts[0].shape[2:])
     listed = ", ".join(map(str, parts))
     t.mark("cat", of=len(parts), rank=len(shape))

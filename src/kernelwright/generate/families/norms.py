@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.draft import Dim, Draft, DraftTensor
 from kernelwright.generate.families.convolution import INPUT_ROLE, SPATIAL
 from kernelwright.generate.families.unary import memory_bound_input
 from kernelwright.generate.registry import Family, rows
@@ -19,7 +19,9 @@ def _eps(t: Draft, default: float = 1e-5) -> str | None:
     return t.option("eps", t.random.choice(_EPS), default=default, where="init")
 
 
-def channel_input(t: Draft, rank: int, role: str = "channels", multiple: int = 1, low: int = 2) -> tuple[Tensor, Dim]:
+def channel_input(
+    t: Draft, rank: int, role: str = "channels", multiple: int = 1, low: int = 2
+) -> tuple[DraftTensor, Dim]:
     """An input (batch, channels, *spatial) with spatial extents of at least `low`, and its channels."""
     batch, channels, *spatial = sizes.image(
         t.random, rank, sizes.elements(t.random), t.random.choice((8, 16, 32, 64, 96, 128, 256))
@@ -32,7 +34,7 @@ def channel_input(t: Draft, rank: int, role: str = "channels", multiple: int = 1
     return t.input(INPUT_ROLE[rank], (lead, middle, *dims)), middle
 
 
-def batch_norm(t: Draft, x: Tensor, channels: Dim, *, rank: int | None = None) -> Tensor:
+def batch_norm(t: Draft, x: DraftTensor, channels: Dim, *, rank: int | None = None) -> DraftTensor:
     """nn.BatchNorm of x: in training mode as constructed, as KernelBench runs it."""
     rank = max(1, x.rank - 2) if rank is None else rank
     arguments: list[tuple[str, str | None]] = [("num_features", t.argument(channels)), ("eps", _eps(t))]
@@ -52,7 +54,7 @@ def batch_norm(t: Draft, x: Tensor, channels: Dim, *, rank: int | None = None) -
     return t.step(f"{layer}({x})", x.shape, "norm", flops=8.0 * x.elements)
 
 
-def instance_norm(t: Draft, x: Tensor, channels: Dim) -> Tensor:
+def instance_norm(t: Draft, x: DraftTensor, channels: Dim) -> DraftTensor:
     """nn.InstanceNorm of x, with or without weights."""
     rank = x.rank - 2
     affine = t.option("affine", True, default=False, where="init", expose=0.2) if t.chance(0.35) else None
@@ -63,7 +65,7 @@ def instance_norm(t: Draft, x: Tensor, channels: Dim) -> Tensor:
     return t.step(f"{layer}({x})", x.shape, "norm", flops=8.0 * x.elements)
 
 
-def group_norm(t: Draft, x: Tensor, channels: Dim, groups: int) -> Tensor:
+def group_norm(t: Draft, x: DraftTensor, channels: Dim, groups: int) -> DraftTensor:
     """nn.GroupNorm of x."""
     name = t.pick("num_groups", "groups", "num_groups")
     arguments = [
@@ -78,7 +80,7 @@ def group_norm(t: Draft, x: Tensor, channels: Dim, groups: int) -> Tensor:
     return t.step(f"{layer}({x})", x.shape, "norm", flops=8.0 * x.elements)
 
 
-def layer_norm(t: Draft, x: Tensor, dims: tuple[Dim | int, ...]) -> Tensor:
+def layer_norm(t: Draft, x: DraftTensor, dims: tuple[Dim | int, ...]) -> DraftTensor:
     """nn.LayerNorm (or F.layer_norm without weights) over the last dimensions, given as `dims`."""
     texts = [t.argument(d) for d in dims]
     shape = texts[0] if len(texts) == 1 and t.chance(0.8) else f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
@@ -148,7 +150,7 @@ def _product(values: list[int]) -> int:
     return found
 
 
-def rms_norm(t: Draft, x: Tensor, features: Dim | None, axis: int) -> Tensor:
+def rms_norm(t: Draft, x: DraftTensor, features: Dim | None, axis: int) -> DraftTensor:
     """x over the root of its mean square along an axis, by formula or nn.RMSNorm; with a weight where `features`."""
     last = axis in (-1, x.rank - 1)
     t.mark("rms_norm", dim=f"{axis % x.rank}of{x.rank}", weight=features and 1)
@@ -218,7 +220,7 @@ def _lp(order: int) -> Callable[[Draft], None]:
     return make
 
 
-def lp_normalize(t: Draft, x: Tensor, order: int, axis: int) -> Tensor:
+def lp_normalize(t: Draft, x: DraftTensor, order: int, axis: int) -> DraftTensor:
     """x over its L1, L2 or largest-magnitude norm along an axis. `x` must have a name."""
     dim = t.option("dim", axis, default=1)
     t.say(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Draft, Tensor
+from kernelwright.generate.draft import Draft, DraftTensor
 from kernelwright.generate.families.convolution import INPUT_ROLE, SPATIAL, Axes, axis_text, short
 from kernelwright.generate.registry import Family, rows
 
@@ -16,7 +16,7 @@ def _number(t: Draft, rank: int, choices: tuple[int, ...], uneven: float) -> Axe
     return (t.random.choice(choices),) * rank
 
 
-def pool(t: Draft, x: Tensor, kind: str, *, small: bool = False) -> Tensor:
+def pool(t: Draft, x: DraftTensor, kind: str, *, small: bool = False) -> DraftTensor:
     """Max or average pooling (`kind` is `max` or `avg`) of x, by module or function; `small` keeps to 2 and 3."""
     rank = x.rank - 2
     uneven = t.random.choice((0.0, 0.0, 0.3)) if rank > 1 else 0.0
@@ -86,7 +86,7 @@ def _product(values: tuple[int, ...]) -> int:
     return found
 
 
-def adaptive(t: Draft, x: Tensor, kind: str, size: int | Axes) -> Tensor:
+def adaptive(t: Draft, x: DraftTensor, kind: str, size: int | Axes) -> DraftTensor:
     """Adaptive pooling to `size` on every axis."""
     rank = x.rank - 2
     spatial = (size,) * rank if isinstance(size, int) else size
@@ -103,7 +103,7 @@ def adaptive(t: Draft, x: Tensor, kind: str, size: int | Axes) -> Tensor:
     return t.step(f"{layer}({x})", shape, "pool", flops=float(x.elements))
 
 
-def pool_input(t: Draft, rank: int, low: int = 8) -> Tensor:
+def pool_input(t: Draft, rank: int, low: int = 8) -> DraftTensor:
     """An input of (batch, channels, *spatial) with spatial extents of at least `low`."""
     shape = sizes.image(t.random, rank, sizes.elements(t.random), t.random.choice((1, 3, 8, 16, 32, 64, 128)))
     roles = ("batch", t.pick("channels", "in_channels", "features"), *SPATIAL[rank])
@@ -135,7 +135,7 @@ def _adaptive(kind: str, rank: int) -> Callable[[Draft], None]:
     return make
 
 
-def global_pool(t: Draft, x: Tensor, kind: str) -> Tensor:
+def global_pool(t: Draft, x: DraftTensor, kind: str) -> DraftTensor:
     """Mean or largest value of every channel, by a reduction over the spatial dimensions."""
     rank = x.rank - 2
     dims = tuple(range(2, rank + 2)) if t.chance(0.6) else tuple(range(-rank, 0))

@@ -8,27 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.draft import Dim, Draft, DraftTensor
 from kernelwright.generate.families import norms, pooling, softmaxes, unary
 from kernelwright.generate.families.blocks import image_input, main_activation
 from kernelwright.generate.families.fused import linear
 from kernelwright.generate.families.networks import WEIGHT
-from kernelwright.generate.programs.program import Program
+from kernelwright.generate.programs.program import DrawnProgram
 from kernelwright.generate.programs.programs import extend
 from kernelwright.generate.registry import Family, rows
 
 
-def _rows(t: Draft, low: float = 16, high: float = 1024) -> tuple[Tensor, Dim, Dim]:
+def _rows(t: Draft, low: float = 16, high: float = 1024) -> tuple[DraftTensor, Dim, Dim]:
     """An input of rows, how many they are, and how long."""
     width = t.dim("features", sizes.around(t.random, sizes.log_uniform(t.random, low, high), 4))
     count = t.dim("batch", sizes.around(t.random, sizes.log_uniform(t.random, 16, 2048), 4))
     return t.input("x", (count, width)), count, width
 
 
-def _finish(t: Draft, x: Tensor, image: bool = False) -> None:
+def _finish(t: Draft, x: DraftTensor, image: bool = False) -> None:
     """Sometimes with one to three operators behind."""
     if x.rank and t.chance(0.5):
-        p = Program(t, t.named(x), image, [])
+        p = DrawnProgram(t, t.named(x), image, [])
         p.values.append(p.x)
         extend(p, t.random.choice((1, 1, 2, 3)))
         return p.finish()
@@ -196,7 +196,7 @@ def plain_norm(t: Draft) -> None:
     _finish(t, t.step(call, x.shape, "norm"))
 
 
-def _row_input_of_rank(t: Draft) -> tuple[Tensor, Dim]:
+def _row_input_of_rank(t: Draft) -> tuple[DraftTensor, Dim]:
     if t.chance(0.5):
         x, _, width = _rows(t)
         return x, width

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Draft, Tensor
+from kernelwright.generate.draft import Draft, DraftTensor
 from kernelwright.generate.families.unary import memory_bound_input
 from kernelwright.generate.registry import Family
 
@@ -56,7 +56,7 @@ SPREADS = ("var", "std", "range", "argmax", "argmin")
 BY_NAME = {r.name: r for r in REDUCTIONS}
 
 
-def reduce(t: Draft, x: Tensor, kind: Reduction, dims: tuple[int, ...] | None, keepdim: bool) -> Tensor:
+def reduce(t: Draft, x: DraftTensor, kind: Reduction, dims: tuple[int, ...] | None, keepdim: bool) -> DraftTensor:
     """A reduction of x over some dimensions (all for None)."""
     over = tuple(d % x.rank for d in dims) if dims is not None else tuple(range(x.rank))
     shape = tuple(1 if i in over else e for i, e in enumerate(x.shape) if keepdim or i not in over)
@@ -97,7 +97,7 @@ def _options(t: Draft, dims: tuple[int, ...] | None, keepdim: bool) -> list[str]
     return parts
 
 
-def _text(t: Draft, x: Tensor, kind: Reduction, dims: tuple[int, ...] | None, keepdim: bool) -> str:
+def _text(t: Draft, x: DraftTensor, kind: Reduction, dims: tuple[int, ...] | None, keepdim: bool) -> str:
     options = _options(t, dims, keepdim)
     function = t.random.choice(kind.functions)
     method = t.style.spelling == "method" or t.chance(0.2)
@@ -115,7 +115,9 @@ def _text(t: Draft, x: Tensor, kind: Reduction, dims: tuple[int, ...] | None, ke
     return f"{function}({', '.join([str(x), *options])})"
 
 
-def _range(t: Draft, x: Tensor, dims: tuple[int, ...] | None, keepdim: bool, shape: tuple[int, ...]) -> Tensor:
+def _range(
+    t: Draft, x: DraftTensor, dims: tuple[int, ...] | None, keepdim: bool, shape: tuple[int, ...]
+) -> DraftTensor:
     """Largest less smallest, with the same options."""
     before = set(t.kept)
     x = t.keep(x)

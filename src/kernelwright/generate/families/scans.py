@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Draft, Tensor
+from kernelwright.generate.draft import Draft, DraftTensor
 from kernelwright.generate.families.unary import memory_bound_input
 from kernelwright.generate.registry import Family, rows
 
 
-def scan(t: Draft, x: Tensor, kind: str, dim: str) -> str:
+def scan(t: Draft, x: DraftTensor, kind: str, dim: str) -> str:
     """Text of a scan of x along `dim` (Python text)."""
     shown = dim if t.chance(0.2) else f"dim={dim}"
     text = t.pick(f"torch.{kind}({x}, {shown})", f"{x.atom}.{kind}({shown})")
     return text + (t.pick(".values", "[0]") if kind in ("cummax", "cummin") else "")
 
 
-def _input(t: Draft, draw: str = "own") -> tuple[Tensor, int]:
+def _input(t: Draft, draw: str = "own") -> tuple[DraftTensor, int]:
     rank = t.random.choice((1, 2, 2, 2, 3, 3, 4))
     axis = t.random.choice((rank - 1, rank - 1, t.random.randrange(rank)))
     return memory_bound_input(t, rank, draw, total=sizes.log_uniform(t.random, 4e5, 6e7)), axis
@@ -27,7 +27,7 @@ def _dim(t: Draft, axis: int, rank: int) -> str:
     return t.option(t.pick("dim", "dim", "axis"), axis - rank if t.chance(0.25) else axis, default=-1)
 
 
-def _where(axis: int, x: Tensor) -> str:
+def _where(axis: int, x: DraftTensor) -> str:
     return f"{axis}of{x.rank}"
 
 

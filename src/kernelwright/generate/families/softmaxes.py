@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.draft import Dim, Draft, DraftTensor
 from kernelwright.generate.families import unary
 from kernelwright.generate.families.matmul import product
 from kernelwright.generate.families.unary import memory_bound_input
@@ -14,7 +14,7 @@ from kernelwright.generate.registry import Family, rows
 CLASSES = {"softmax": "Softmax", "log_softmax": "LogSoftmax", "softmin": "Softmin"}
 
 
-def softmax(t: Draft, x: Tensor, axis: int, kind: str = "softmax") -> Tensor:
+def softmax(t: Draft, x: DraftTensor, axis: int, kind: str = "softmax") -> DraftTensor:
     """A softmax of x along `axis` (counted from the front)."""
     value = axis - x.rank if t.chance(0.5) else axis
     t.mark(kind, dim=f"{axis}of{x.rank}")
@@ -31,7 +31,7 @@ def softmax(t: Draft, x: Tensor, axis: int, kind: str = "softmax") -> Tensor:
     return t.step(t.random.choice(forms)(), x.shape, "softmax", dtype=x.dtype, flops=5.0 * x.elements)
 
 
-def by_hand(t: Draft, x: Tensor, axis: int) -> Tensor:
+def by_hand(t: Draft, x: DraftTensor, axis: int) -> DraftTensor:
     """Softmax by formula: with or without the subtraction of the maximum."""
     x = t.named(x)
     dim = t.option("dim", axis - x.rank if t.chance(0.4) else axis, default=-1)
@@ -106,7 +106,7 @@ def scaled_dot_product(t: Draft, causal: bool, mode: str) -> None:
     _by_hand(t, q, k, v, causal, scale)
 
 
-def _by_hand(t: Draft, q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> None:
+def _by_hand(t: Draft, q: DraftTensor, k: DraftTensor, v: DraftTensor, causal: bool, scale: float | None) -> None:
     marks = list(t.marks)
     size = q.shape[-1]
     by = t.pick(
@@ -164,7 +164,7 @@ def glu(t: Draft) -> None:
         t.name(("a", "b", "value", "gate", "u", "g", "first", "second", "left_half", "right_half")) for _ in range(2)
     )
     t.lines.append(f"{a}, {g} = {t.pick(f'{x}.chunk(2, dim=-1)', f'torch.chunk({x}, 2, dim=-1)')}")
-    act = unary.apply(t, Tensor(g, shape), unary.BY_NAME[kind])
+    act = unary.apply(t, DraftTensor(g, shape), unary.BY_NAME[kind])
     t.marks.pop()
     t.finish(t.step(t.pick(f"{a} * {act.atom}", f"{act.atom} * {a}"), shape))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Draft, Option, Tensor
+from kernelwright.generate.draft import Draft, DraftTensor, Option
 from kernelwright.generate.registry import Family
 
 
@@ -106,7 +106,7 @@ MATH: tuple[Unary, ...] = (
 BY_NAME = {op.name: op for op in (*ACTIVATIONS, *MATH)}
 
 
-def apply(t: Draft, x: Tensor, op: Unary, kind: str = "activation") -> Tensor:
+def apply(t: Draft, x: DraftTensor, op: Unary, kind: str = "activation") -> DraftTensor:
     """The operator on a tensor, in the style's spelling where it has one, and with some of its options set."""
     values = {name: _value(t, default, others) for name, default, others in op.options}
     changed = {name: v for (name, default, _), v in zip(op.options, values.values(), strict=True) if v != default}
@@ -152,13 +152,13 @@ def _module(t: Draft, op: Unary, values: dict[str, Option]) -> str:
     return t.module("Activation", op.module, _arguments(t, op, values, "init"))
 
 
-def _function(t: Draft, op: Unary, x: Tensor, values: dict[str, Option]) -> str:
+def _function(t: Draft, op: Unary, x: DraftTensor, values: dict[str, Option]) -> str:
     name = _library(t, t.random.choice(op.functions))
     parts = [text if not op.keywords else f"{k}={text}" for k, text in _arguments(t, op, values, "forward") if text]
     return f"{name}({', '.join([str(x), *parts])})"
 
 
-def _formula(t: Draft, op: Unary, x: Tensor) -> str:
+def _formula(t: Draft, op: Unary, x: DraftTensor) -> str:
     formula = t.random.choice(op.formulas)
     if formula.count("{x}") > 1:
         x = t.named_once(x)
@@ -184,7 +184,7 @@ def family(op: Unary) -> Family:
     return Family(op.name, "activation" if active else "math", op.weight * (0.5 if active else 0.25), make, op.held_out)
 
 
-def memory_bound_input(t: Draft, rank: int, draw: str = "own", role: str = "x", total: float = 0.0) -> Tensor:
+def memory_bound_input(t: Draft, rank: int, draw: str = "own", role: str = "x", total: float = 0.0) -> DraftTensor:
     """An input of `rank` dimensions and a size that a memory-bound operator is tried at."""
     extents = sizes.shape(t.random, rank, total or sizes.elements(t.random))
     if rank in (3, 4, 5) and t.chance(0.5):

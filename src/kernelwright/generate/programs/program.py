@@ -5,29 +5,29 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from kernelwright.generate.draft import Draft, Extent, Tensor
+from kernelwright.generate.draft import Draft, DraftTensor, Extent
 
 
 @dataclass
-class Program:
+class DrawnProgram:
     """A forward under construction. `image`: dimension 1 has the channels, else the last one."""
 
     t: Draft
-    x: Tensor
+    x: DraftTensor
     image: bool
-    values: list[Tensor] = field(default_factory=list)
+    values: list[DraftTensor] = field(default_factory=list)
     """What later lines may read again, inputs among them."""
 
     @property
     def axis(self) -> int:
         return 1 if self.image and self.x.rank > 1 else self.x.rank - 1
 
-    def add(self, value: Tensor, kind: str = "value") -> None:
+    def add(self, value: DraftTensor, kind: str = "value") -> None:
         """The next value; what was the last one may still be read."""
         self.values.append(self.t.named(value, kind))
         self.x = self.values[-1]
 
-    def other(self) -> Tensor | None:
+    def other(self) -> DraftTensor | None:
         """A value, an input or one of before, that broadcasts with the last one to its shape."""
         found = [
             v for v in self.values if v.text != self.x.text and v.dtype == self.x.dtype and _fits(v.shape, self.x.shape)

@@ -9,12 +9,12 @@ import math
 
 from kernelwright.generate.draft import Dim
 from kernelwright.generate.families import norms, reductions, scans, softmaxes
-from kernelwright.generate.programs.program import Program
+from kernelwright.generate.programs.program import DrawnProgram
 
 _STATS = tuple("mean mean sum amax max amin min std var norm_l2 norm_l1 logsumexp mean_square".split())
 
 
-def statistic_line(p: Program) -> bool:
+def statistic_line(p: DrawnProgram) -> bool:
     """A reduction that keeps its dimension, and the values with it."""
     t, x = p.t, p.x
     axes = _axes(p)
@@ -45,7 +45,7 @@ def statistic_line(p: Program) -> bool:
     return True
 
 
-def _axes(p: Program) -> tuple[int, ...]:
+def _axes(p: DrawnProgram) -> tuple[int, ...]:
     """One dimension of at least two elements, or all behind the channels; never the first one."""
     possible = [i for i in range(1, p.x.rank) if p.x.shape[i] > 1]
     if not possible:
@@ -56,7 +56,7 @@ def _axes(p: Program) -> tuple[int, ...]:
     return (axis - p.x.rank,) if p.t.chance(0.4) else (axis,)
 
 
-def reduce_line(p: Program) -> bool:
+def reduce_line(p: DrawnProgram) -> bool:
     t = p.t
     axes = _axes(p)
     if not axes:
@@ -73,7 +73,7 @@ def reduce_line(p: Program) -> bool:
     return True
 
 
-def softmax_line(p: Program) -> bool:
+def softmax_line(p: DrawnProgram) -> bool:
     axes = [i for i in range(p.x.rank) if p.x.shape[i] > 1 and i > 0]
     if not axes:
         return False
@@ -82,7 +82,7 @@ def softmax_line(p: Program) -> bool:
     return True
 
 
-def norm_line(p: Program) -> bool:
+def norm_line(p: DrawnProgram) -> bool:
     t, x = p.t, p.x
     channels = p.extent(p.axis)
     if not isinstance(channels, Dim) or channels.value < 2 or x.rank < 2:
@@ -106,7 +106,7 @@ def norm_line(p: Program) -> bool:
     return True
 
 
-def spread_line(p: Program) -> bool:
+def spread_line(p: DrawnProgram) -> bool:
     """The variance or deviation along a dimension, in either way of counting."""
     t, x = p.t, p.x
     axes = [i for i in range(1, x.rank) if x.shape[i] > 2]
@@ -129,7 +129,7 @@ def spread_line(p: Program) -> bool:
     return True
 
 
-def scan_line(p: Program) -> bool:
+def scan_line(p: DrawnProgram) -> bool:
     axis = p.x.rank - 1
     if p.x.shape[axis] < 2 or p.x.dtype != "float32":
         return False

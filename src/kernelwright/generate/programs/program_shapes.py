@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 
 from kernelwright.generate import sizes
-from kernelwright.generate.draft import Dim, Tensor
+from kernelwright.generate.draft import Dim, DraftTensor
 from kernelwright.generate.families import convolution, pooling
 from kernelwright.generate.families.fused import linear
 from kernelwright.generate.families.matmul import product
-from kernelwright.generate.programs.program import Program, number
+from kernelwright.generate.programs.program import DrawnProgram, number
 
 
-def layer_line(p: Program) -> bool:
+def layer_line(p: DrawnProgram) -> bool:
     """A linear layer of rows, a small convolution of images."""
     t, x = p.t, p.x
     inside = p.extent(p.axis)
@@ -35,7 +35,7 @@ def layer_line(p: Program) -> bool:
     return True
 
 
-def product_line(p: Program) -> bool:
+def product_line(p: DrawnProgram) -> bool:
     """A product with another input."""
     t, x = p.t, p.x
     if p.image or x.rank not in (2, 3) or x.shape[-1] > 4096 or x.elements > 2e7:
@@ -60,7 +60,7 @@ def product_line(p: Program) -> bool:
     return True
 
 
-def affine_line(p: Program) -> bool:
+def affine_line(p: DrawnProgram) -> bool:
     """A product with a weight and a sum in one call, rows by features."""
     t, x = p.t, p.x
     if p.image or x.rank != 2 or not 8 <= x.shape[1] <= 4096 or x.elements > 2e7:
@@ -88,14 +88,14 @@ def affine_line(p: Program) -> bool:
     return True
 
 
-def pool_line(p: Program) -> bool:
+def pool_line(p: DrawnProgram) -> bool:
     if not p.image or p.x.rank < 3 or min(p.x.shape[2:]) < 6:
         return False
     p.add(pooling.pool(p.t, p.x, p.t.pick("max", "avg"), small=True), "pool")
     return True
 
 
-def layout_line(p: Program) -> bool:
+def layout_line(p: DrawnProgram) -> bool:
     """The same elements in another shape or order."""
     t, x = p.t, p.x
     if x.rank < 2 or x.rank > 4:
@@ -155,7 +155,7 @@ def layout_line(p: Program) -> bool:
         one, two = t.name(("a", "first", "left", "u", "half")), t.name(("b", "second", "right", "v", "gate"))
         t.lines.append(f"{one}, {two} = " + t.pick(f"{x}.chunk(2, dim={axis})", f"torch.chunk({x}, 2, dim={axis})"))
         shape = (*x.shape[:axis], size // 2, *x.shape[axis + 1 :])
-        first, second = Tensor(one, shape, x.dtype), Tensor(two, shape, x.dtype)
+        first, second = DraftTensor(one, shape, x.dtype), DraftTensor(two, shape, x.dtype)
         t.kept |= {one, two}
         p.add(
             t.step(
@@ -168,7 +168,7 @@ def layout_line(p: Program) -> bool:
     return False
 
 
-def halves_line(p: Program) -> bool:
+def halves_line(p: DrawnProgram) -> bool:
     """A gated unit along a dimension, or two parts of the same size."""
     t, x = p.t, p.x
     axes = [i for i in range(1, x.rank) if x.shape[i] % 2 == 0 and x.shape[i] > 2]

@@ -9,19 +9,19 @@ import math
 
 from kernelwright.generate.draft import Extent, size_of
 from kernelwright.generate.families import binary, unary
-from kernelwright.generate.programs.program import Program, number
+from kernelwright.generate.programs.program import DrawnProgram, number
 
 _PARTIAL = frozenset("log sqrt rsqrt reciprocal log2 log1p".split())
 """Functions that some numbers have no value under."""
 
 
-def activation_line(p: Program) -> bool:
+def activation_line(p: DrawnProgram) -> bool:
     op = p.t.random.choice(unary.ACTIVATIONS)
     p.add(unary.apply(p.t, p.x, op), "activation")
     return True
 
 
-def function_line(p: Program) -> bool:
+def function_line(p: DrawnProgram) -> bool:
     """A function of mathematics, of values that it has one for."""
     t = p.t
     op = t.random.choice(unary.MATH)
@@ -55,7 +55,7 @@ def function_line(p: Program) -> bool:
     return True
 
 
-def scalar_line(p: Program) -> bool:
+def scalar_line(p: DrawnProgram) -> bool:
     t, x = p.t, p.x
     if t.chance(0.4):
         p.add(
@@ -86,7 +86,7 @@ def scalar_line(p: Program) -> bool:
     return True
 
 
-def pair_line(p: Program) -> bool:
+def pair_line(p: DrawnProgram) -> bool:
     """The last value with one of before."""
     t, a, b = p.t, p.x, p.other()
     if b is None:
@@ -120,7 +120,7 @@ def pair_line(p: Program) -> bool:
     return True
 
 
-def parameter_line(p: Program) -> bool:
+def parameter_line(p: DrawnProgram) -> bool:
     """A weight along some dimensions, in any shape that broadcasts."""
     t, x, rank = p.t, p.x, p.x.rank
     axes = t.random.choice(((p.axis,), (p.axis,), (p.axis,), (rank - 1,), tuple(range(1, rank)) or (0,), ()))
@@ -172,7 +172,7 @@ def parameter_line(p: Program) -> bool:
     return True
 
 
-def select_line(p: Program) -> bool:
+def select_line(p: DrawnProgram) -> bool:
     """Values where something holds."""
     t, x = p.t, p.x
     n, m = number(t), number(t)
@@ -201,7 +201,7 @@ def select_line(p: Program) -> bool:
     return True
 
 
-def gate_line(p: Program) -> bool:
+def gate_line(p: DrawnProgram) -> bool:
     """A value times a function of it, or of another."""
     t, x = p.t, p.x
     y = p.other() if t.chance(0.4) else x
@@ -223,7 +223,7 @@ def gate_line(p: Program) -> bool:
     return True
 
 
-def counted_line(p: Program) -> bool:
+def counted_line(p: DrawnProgram) -> bool:
     """Scaling by an extent, as means and attention are written."""
     t, x = p.t, p.x
     axis = t.random.randrange(x.rank)

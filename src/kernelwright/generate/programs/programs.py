@@ -16,12 +16,12 @@ from kernelwright.generate.families.unary import memory_bound_input
 from kernelwright.generate.programs import program_rows as along
 from kernelwright.generate.programs import program_shapes as shapes
 from kernelwright.generate.programs import program_values as values
-from kernelwright.generate.programs.program import Program
+from kernelwright.generate.programs.program import DrawnProgram
 from kernelwright.generate.registry import Family, rows
 
 _LONGEST = 9
 
-_LINES: tuple[tuple[Callable[[Program], bool], float], ...] = (
+_LINES: tuple[tuple[Callable[[DrawnProgram], bool], float], ...] = (
     (values.activation_line, 2.0),
     (values.function_line, 1.2),
     (values.scalar_line, 2.2),
@@ -45,7 +45,7 @@ _LINES: tuple[tuple[Callable[[Program], bool], float], ...] = (
 )
 
 
-def extend(p: Program, count: int) -> None:
+def extend(p: DrawnProgram, count: int) -> None:
     """Up to `count` more lines."""
     lines, weights = [line for line, _ in _LINES], [weight for _, weight in _LINES]
     for _ in range(count):
@@ -56,13 +56,13 @@ def extend(p: Program, count: int) -> None:
                 break
 
 
-def _started(t: Draft, image: bool) -> Program:
+def _started(t: Draft, image: bool) -> DrawnProgram:
     total = sizes.log_uniform(t.random, 1e5, 4e7)
     if image:
         x, _ = norms.channel_input(t, t.random.choice((1, 2, 2, 3)), multiple=t.random.choice((1, 4, 8)), low=8)
     else:
         x = memory_bound_input(t, t.random.choice((2, 2, 2, 3, 3, 4)), total=total)
-    p = Program(t, x, image, [x])
+    p = DrawnProgram(t, x, image, [x])
     t.kept.add(x.text)
     if t.chance(0.3):
         shape = t.inputs[0].shape

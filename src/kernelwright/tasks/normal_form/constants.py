@@ -72,12 +72,12 @@ _CALLS: dict[str, Callable[..., Any]] = {
 _TYPES = {"int": int, "float": float, "bool": bool, "str": str, "tuple": tuple, "list": list}
 
 
-class Unknown(Exception):
+class UnknownValue(Exception):
     """An expression whose value the text does not tell."""
 
 
 def value_of(node: ast.expr, known: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """The value of a constant expression, in which names may stand for values that are known. Raises `Unknown`."""
+    """The value of a constant expression, in which names may stand for values that are known. Raises `UnknownValue`."""
 
     def of(part: ast.expr) -> Any:
         return value_of(part, known)
@@ -105,9 +105,9 @@ def value_of(node: ast.expr, known: Mapping[str, Any] = MappingProxyType({})) ->
             a, b = of(left), of(right)
             if isinstance(sign, ast.Mult) and not all(isinstance(v, int | float) for v in (a, b)):
                 if max(v for v in (a, b, 0) if isinstance(v, int)) > MAX_ROUNDS:
-                    raise Unknown
+                    raise UnknownValue
             if isinstance(sign, ast.Mod) and isinstance(a, str):
-                raise Unknown  # "%999999999d" % 1
+                raise UnknownValue  # "%999999999d" % 1
             return _tried(_SUMS[type(sign)], a, b)
         case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _SUMS:
             return _tried(_SUMS[type(sign)], of(left), of(right))
@@ -121,18 +121,18 @@ def value_of(node: ast.expr, known: Mapping[str, Any] = MappingProxyType({})) ->
             return _tried(str.lower, of(text))
         case ast.Call(func=called, args=arguments, keywords=[]) if ast.unparse(called) in _CALLS:
             if ast.unparse(called) == "range" and not all(abs(_whole(of(a))) <= 4096 for a in arguments):
-                raise Unknown
+                raise UnknownValue
             return _tried(_CALLS[ast.unparse(called)], *map(of, arguments))
         case ast.Subscript(value=inner, slice=ast.Slice(lower=a, upper=b, step=c)):
             return _tried(operator.getitem, of(inner), slice(*(None if v is None else of(v) for v in (a, b, c))))
         case ast.Subscript(value=inner, slice=index):
             return _tried(operator.getitem, of(inner), of(index))
-    raise Unknown
+    raise UnknownValue
 
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int):
-        raise Unknown
+        raise UnknownValue
     return value
 
 
@@ -140,11 +140,11 @@ def _tried(function: Callable[..., Any], *values: Any) -> Any:
     try:
         found = function(*values)
     except (ArithmeticError, TypeError, ValueError, LookupError):
-        raise Unknown from None
+        raise UnknownValue from None
     if isinstance(found, str | tuple | list) and len(found) > LONGEST:
-        raise Unknown
+        raise UnknownValue
     if isinstance(found, complex) or (isinstance(found, int | float) and not abs(found) <= _LARGEST[type(found)]):
-        raise Unknown
+        raise UnknownValue
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from kernelwright.tasks.normal_form.constants import (
     MAX_ROUNDS,
     ROOTS,
-    Unknown,
+    UnknownValue,
     is_known,
     is_small,
     is_value,
@@ -57,7 +57,7 @@ def fold(
     `known`: constants of the module; `given`: the constructor's arguments; `helpers`: the module's functions, by name.
     """
     methods = [n for n in model.body if isinstance(n, ast.FunctionDef)]
-    seen = _Seen(model)
+    seen = _ClassFacts(model)
     made = _Known()
     for method in sorted(methods, key=lambda m: m.name != "__init__"):
         own = {a.arg for a in ast.walk(method.args) if isinstance(a, ast.arg)}
@@ -117,7 +117,7 @@ class _Known:
         return {"light": self.light, "small": self.small, "full": self.full}[kind]
 
 
-class _Seen:
+class _ClassFacts:
     """What a class says of its attributes: those that are set once can be put in the place of their reading."""
 
     def __init__(self, model: ast.ClassDef) -> None:
@@ -146,7 +146,7 @@ class _Body:
         names: _Known,
         made: _Known,
         helpers: Mapping[str, ast.FunctionDef],
-        seen: _Seen,
+        seen: _ClassFacts,
         forward: bool,
         method: ast.FunctionDef,
     ) -> None:
@@ -384,7 +384,7 @@ class _Body:
 
     def fold(self, node: Any) -> Any:
         """An expression or statement with what is known in its place, but for sizes."""
-        return _Fold(self, "light").visit(node)
+        return _FoldedExpressions(self, "light").visit(node)
 
     def full(self, node: ast.expr) -> ast.expr:
         """An expression with all that is known in its place; the expression itself stays as it is."""
@@ -392,10 +392,10 @@ class _Body:
 
     def known(self, node: ast.expr, kind: str) -> ast.expr:
         """The same with one kind of values."""
-        return _Fold(self, kind).visit(copy.deepcopy(node))  # type: ignore[no-any-return]
+        return _FoldedExpressions(self, kind).visit(copy.deepcopy(node))  # type: ignore[no-any-return]
 
 
-class _Fold(ast.NodeTransformer):
+class _FoldedExpressions(ast.NodeTransformer):
     """Puts known values in place of names and attributes, and computes what has become a constant."""
 
     def __init__(self, body: _Body, kind: str) -> None:
@@ -465,7 +465,7 @@ class _Fold(ast.NodeTransformer):
             if rounds is not None:
                 try:
                     return ast.List(list(self._rounds(node.elt, one, rounds)), ast.Load())
-                except Unknown:
+                except UnknownValue:
                     pass
         return self._inside(node, {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not loaded(n)})  # type: ignore[no-any-return]
 
@@ -477,13 +477,13 @@ class _Fold(ast.NodeTransformer):
             for value in rounds:
                 given = matched(one.target, value)
                 if given is None:
-                    raise Unknown
+                    raise UnknownValue
                 self.body.names = outer.copy()
                 for name, part in given:
                     self.body.names.set(name, part)
                 tests = [self.body.full(test) for test in one.ifs]
                 if not all(map(is_value, tests)):
-                    raise Unknown
+                    raise UnknownValue
                 if all(map(value_of, tests)):
                     yield self.visit(copy.deepcopy(element))
         finally:
@@ -586,6 +586,6 @@ class _Fold(ast.NodeTransformer):
     def _computed(self, node: ast.expr) -> ast.expr:
         try:
             value = value_of(node)
-        except Unknown:
+        except UnknownValue:
             return node
         return written(float(f"{value:.9g}") if isinstance(value, float) else value)  # float32 has seven digits

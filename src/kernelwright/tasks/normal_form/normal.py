@@ -15,7 +15,7 @@ from collections import Counter
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.tasks.normal_form.constants import Unknown, is_known, value_of, written
+from kernelwright.tasks.normal_form.constants import UnknownValue, is_known, value_of, written
 from kernelwright.tasks.normal_form.folding import fold
 from kernelwright.tasks.normal_form.steps import in_steps
 
@@ -38,7 +38,7 @@ def normal_form(source: str) -> str:
     try:
         tree = _with_functions(syntax.parse(source.strip()))
         if any(isinstance(n, ast.ClassDef) and n.name == "Model" for n in tree.body):
-            return _Page(tree).text()
+            return _TaskFile(tree).text()
     except (SyntaxError, ValueError, RecursionError, MemoryError, ArithmeticError):
         pass
     return source.strip()
@@ -53,7 +53,7 @@ def _with_functions(tree: ast.Module) -> ast.Module:
     return tree
 
 
-class _Page:
+class _TaskFile:
     """The parts of a file."""
 
     def __init__(self, tree: ast.Module) -> None:
@@ -65,7 +65,7 @@ class _Page:
             if isinstance(node, ast.FunctionDef) and node.name in _FUNCTIONS:
                 own = _bound(node)
                 lists = _lists(tree, self.known) if node.name == "get_init_inputs" else {}
-                _Fold({k: v for k, v in {**self.known, **lists}.items() if k not in own}).visit(node)
+                _FoldedConstants({k: v for k, v in {**self.known, **lists}.items() if k not in own}).visit(node)
         given: dict[str, ast.expr] = {}
         for init in self._constructor():
             given = self._defaults(init.args)
@@ -194,7 +194,7 @@ class _Plain(ast.NodeTransformer):
         return node
 
 
-class _Fold(ast.NodeTransformer):
+class _FoldedConstants(ast.NodeTransformer):
     """Writes constants where they are read."""
 
     def __init__(self, known: Constants) -> None:
@@ -240,7 +240,7 @@ def _constants(tree: ast.Module) -> Constants:
             continue
         try:
             value = value_of(statement.value, known)
-        except Unknown:
+        except UnknownValue:
             continue
         if not isinstance(value, list) and not (isinstance(value, tuple) and len(value) > _LONGEST):
             for target in statement.targets:
@@ -299,7 +299,7 @@ def _value(node: ast.expr, known: Constants | None = None) -> Any:
     """A constant's value, `_NOTHING` of anything else."""
     try:
         value = value_of(node, known or {})
-    except Unknown:
+    except UnknownValue:
         return _NOTHING
     return value
 

@@ -336,13 +336,13 @@ def _joined_constructors(
                     for n, v in given.items()
                     if n in names
                 ]
-                inner = [_Renamed(names).visit(copy.deepcopy(s)) for s in first.body]
+                inner = [_RenamedVariables(names).visit(copy.deepcopy(s)) for s in first.body]
                 init.body[at : at + 1] = [*lines, *_decided([_Settled().visit(replaced(put, s)) for s in inner])]
                 return True
     return False
 
 
-class _Renamed(ast.NodeTransformer):
+class _RenamedVariables(ast.NodeTransformer):
     def __init__(self, names: dict[str, str]) -> None:
         self.names = names
 
@@ -376,7 +376,7 @@ def _callables(kind: ast.ClassDef) -> None:
                     known[name] = value
                     init.body.remove(statement)  # type: ignore[union-attr]
     if known:
-        _Called(known).visit(kind)
+        _InlinedCalls(known).visit(kind)
 
 
 def _is_function(node: ast.expr) -> bool:
@@ -385,7 +385,7 @@ def _is_function(node: ast.expr) -> bool:
     return text.startswith(("F.", "torch.")) and text.rpartition(".")[2][:1].islower()
 
 
-class _Called(ast.NodeTransformer):
+class _InlinedCalls(ast.NodeTransformer):
     """Calls of such attributes."""
 
     def __init__(self, known: dict[str, ast.expr]) -> None:
