@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -175,36 +176,41 @@ def markdown(found: Sequence[ProgramVerdict], title: str) -> str:
 # --- one program ----------------------------------------------------------------------------------------------------
 
 
-def run_file(
-    path: Path,
-    arguments: Sequence[str],
-    *,
-    files: Sequence[Path] = (),
-    keep: Path | None = None,
-    flags: Sequence[str] = (),
-    races: bool = True,
-    order: str = "forward",
-    limits: ProgramLimits | None = None,
-    sandbox: str = "auto",
-) -> tuple[str, Step]:
-    """Builds and runs one program; `files` are copied to its folder first, and what it wrote there to `keep`.
+@dataclass(frozen=True)
+class MachineOptions:
+    """Options of one run on the functional machine."""
 
-    Returns a compiler's complaint, or an empty text and how the program ended. Raises `CandidateError`, `UsageError`.
+    flags: tuple[str, ...] = ()
+    """Flags of nvcc."""
+    races: bool = True
+    """True to look for data races."""
+    order: str = "forward"
+    """Order of blocks and warps, one of `machine.ORDERS`."""
+    limits: ProgramLimits = field(default_factory=ProgramLimits)
+    sandbox: str = "auto"
+
+
+def run_file(
+    path: Path, arguments: Sequence[str], options: MachineOptions, *, files: Sequence[Path], keep: Path | None
+) -> tuple[str, Step]:
+    """Builds and runs one program in a folder of its own.
+
+    Copies `files` to that folder first, and the files that the program leaves to `keep`. Returns the compiler's errors,
+    or an empty text, and how the program ended. Raises `CandidateError`, `UsageError`, `HarnessError`.
     """
     source = _source(path)
-    limits = limits or ProgramLimits()
     library.build()
-    with Pool(sandbox) as pool:
+    with Pool(options.sandbox) as pool:
         builder = BuilderClient(pool)
-        built = build(source, builder, tuple(flags))
+        built = build(source, builder, options.flags)
         builder.close()
         if built.status != "ok":
             missing = f"unsupported: {', '.join(built.missing)}\n" if built.missing else ""
             return missing + named_after(built.log, path.name), Step(1, False, "", "", 0.0)
-        with ProgramSession(built, source, pool, limits) as session:
+        with ProgramSession(built, source, pool, options.limits) as session:
             for file in files:
                 _copy_in(file, session.folder)
-            step = session.program(path.stem, tuple(arguments), races=races, order=order)
+            step = session.program(path.stem, tuple(arguments), races=options.races, order=options.order)
             if step.broken:
                 raise HarnessError(step.broken, "please report this program")
             if keep is not None:

@@ -56,17 +56,10 @@ def machine_run(
     for flag in program_checks.idle_flags(flags or []):
         print(f"warning: --flag {flag} changes nothing here", file=sys.stderr)
     with terminal.spinner(f"running {file.name}"):
-        complaint, step = program_checks.run_file(
-            file,
-            arguments or [],
-            files=files or [],
-            keep=keep,
-            flags=flags or [],
-            races=races,
-            order=order,
-            limits=ProgramLimits(timeout, memory_mb),
-            sandbox=sandbox,
+        options = program_checks.MachineOptions(
+            tuple(flags or ()), races, order, ProgramLimits(timeout, memory_mb), sandbox
         )
+        complaint, step = program_checks.run_file(file, arguments or [], options, files=files or [], keep=keep)
     if as_json:
         print(json.dumps(program_checks.facts(complaint, step)))
     else:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -59,6 +59,37 @@ class Cost:
     """Multiply-adds of matmuls and convolutions counted as two, one per element for any other operator."""
 
 
+class _Convolution(NamedTuple):
+    """Holds the arguments of `aten.convolution` in their order."""
+
+    given: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    output_padding: Sequence[int]
+    groups: int
+
+    def check(self) -> None:
+        """Raises RuntimeError for extents that torch refuses on every device but `meta`, which checks few of them."""
+        weight, groups = self.weight, self.groups
+        channels = self.given.shape[1]
+        expected = weight.shape[0] if self.transposed else weight.shape[1] * groups
+        outputs = weight.shape[1] * groups if self.transposed else weight.shape[0]
+        if channels != expected:
+            raise RuntimeError(f"a convolution of {expected} channels gets an input of {channels}")
+        if channels % groups or outputs % groups:
+            raise RuntimeError(f"{groups} groups divide neither {channels} channels nor {outputs}")
+        if self.bias is not None and tuple(self.bias.shape) != (outputs,):
+            shape = tuple(self.bias.shape)
+            raise RuntimeError(f"a convolution that makes {outputs} channels has a bias of shape {shape}")
+        sides = zip(self.output_padding, self.stride, self.dilation, strict=False)
+        if self.transposed and any(p >= max(s, d) for p, s, d in sides):
+            raise RuntimeError("output padding must be smaller than either stride or dilation")
+
+
 class _Counter(TorchDispatchMode):
     """Adds up FLOPs of the operators that run under it, and refuses convolutions that only `meta` takes."""
 
@@ -69,7 +100,7 @@ class _Counter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten.convolution.default:
-            _check_convolution(*args, **kwargs)
+            _Convolution(*args, **kwargs).check()
         out = func(*args, **kwargs)
         formula = flop_registry.get(func._overloadpacket)
         if formula is not None:
@@ -77,31 +108,6 @@ class _Counter(TorchDispatchMode):
         elif not func.is_view:
             self.flops += max((t.numel() for t in task_inputs.tensors_in([list(args), out])), default=0)
         return out
-
-
-def _check_convolution(
-    given: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> None:
-    """Raises RuntimeError for extents that torch refuses on every device but `meta`, where it looks at few of them."""
-    channels = given.shape[1]
-    expected = weight.shape[0] if transposed else weight.shape[1] * groups
-    outputs = weight.shape[1] * groups if transposed else weight.shape[0]
-    if channels != expected:
-        raise RuntimeError(f"a convolution of {expected} channels gets an input of {channels}")
-    if channels % groups or outputs % groups:
-        raise RuntimeError(f"{groups} groups divide neither {channels} channels nor {outputs}")
-    if bias is not None and tuple(bias.shape) != (outputs,):
-        raise RuntimeError(f"a convolution that makes {outputs} channels has a bias of shape {tuple(bias.shape)}")
-    if transposed and any(p >= max(s, d) for p, s, d in zip(output_padding, stride, dilation, strict=False)):
-        raise RuntimeError("output padding must be smaller than either stride or dilation")
 
 
 class _Recurrent(TorchFunctionMode):
