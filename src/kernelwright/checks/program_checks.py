@@ -1,4 +1,4 @@
-"""Whole programs from the command line: `tasks check` on CUDABench's rows, and `machine run` on one file.
+"""Checks whole programs from the command line: `tasks check` on CUDABench's rows, and `machine run` on one file.
 
 Rows are judged several at a time and shown in their order. Tables and verdicts go to stdout, progress to stderr.
 """
@@ -43,12 +43,12 @@ MAX_FILE_MB = 1024
 
 
 def is_programs(source: str) -> bool:
-    """Whether a source names whole programs: a file in CUDABench's format, or one row of it."""
+    """Tells whether a source names whole programs: a file in CUDABench's format, or one row of it."""
     return is_cudabench(source.partition("#")[0])
 
 
 def read(source: str, *, id_field: str | None = None, limit: int | None = None) -> list[ProgramTask]:
-    """The programs of `FILE` or `FILE#ID`. Raises `TaskError`."""
+    """Reads the programs of `FILE` or `FILE#ID`. Raises `TaskError`."""
     file, _, wanted = source.partition("#")
     found = read_programs(file, id_field=id_field, limit=None if wanted else limit)
     if not wanted:
@@ -68,10 +68,10 @@ def check(
     limits: ProgramLimits | None = None,
     sandbox: str = "auto",
 ) -> list[ProgramVerdict]:
-    """The verdicts on all tasks, in order; `show` gets each as soon as it and all before it are there."""
+    """Returns the verdicts on all tasks, in order; `show` gets each once it and all before it are done."""
     limits = limits or ProgramLimits()
     found: list[ProgramVerdict] = []
-    library.build()  # without a compiler nothing can be judged: say so once
+    library.build()  # without a compiler nothing can be judged: fail once, here
     with Pool(sandbox) as pool:
         for verdict in _judged(tasks, pool, jobs, limits):
             found.append(verdict)
@@ -89,7 +89,8 @@ def check_files(
     out: Path | None,
     as_json: bool,
 ) -> bool:
-    """`tasks check` on files of programs: whether every one passes. Raises `TaskError` for a file of another kind."""
+    """Runs `tasks check` on files of programs; returns True where all pass. Raises `TaskError` for another kind of
+    file."""
     tasks = [task for source in sources for task in read(source, id_field=id_field, limit=limit)]
     if not tasks:
         return True
@@ -126,7 +127,7 @@ def _judged(tasks: Sequence[ProgramTask], pool: Pool, jobs: int, limits: Program
             yield future.result()
     except BaseException:
         threads.shutdown(wait=False, cancel_futures=True)
-        pool.close()  # ends what runs, so that its threads come back at once
+        pool.close()  # ends the running programs, so that the threads return at once
         raise
     finally:
         threads.shutdown(wait=True, cancel_futures=True)
@@ -135,13 +136,13 @@ def _judged(tasks: Sequence[ProgramTask], pool: Pool, jobs: int, limits: Program
 
 
 def line(verdict: ProgramVerdict) -> str:
-    """One row as a line of progress."""
+    """Returns one row as a line of progress."""
     name = f" {verdict.name}" if verdict.name else ""
     return f"{verdict.task_id}{name}: {verdict.verdict}" + (f", {verdict.reason}" if verdict.reason else "")
 
 
 def counts(found: Sequence[ProgramVerdict]) -> str:
-    """How many rows got each verdict, in words."""
+    """Returns the number of rows per verdict as text."""
     names = [verdict.verdict for verdict in found]
     return ", ".join(
         f"{names.count(name)} {name}" for name in dict.fromkeys(sorted(names, key=lambda n: n != "correct"))
@@ -149,7 +150,7 @@ def counts(found: Sequence[ProgramVerdict]) -> str:
 
 
 def print_table(found: Sequence[ProgramVerdict], console: Console | None = None) -> None:
-    """All rows as a table, and the counts."""
+    """Prints all rows as a table, then the counts."""
     out = console or terminal.out
     table = Table(box=None, header_style="dim")
     for name in ("task", "name", "verdict", "reason", "instructions", "s"):
@@ -164,7 +165,7 @@ def print_table(found: Sequence[ProgramVerdict], console: Console | None = None)
 
 
 def markdown(found: Sequence[ProgramVerdict], title: str) -> str:
-    """All rows as a page."""
+    """Returns all rows as a Markdown page."""
     lines = [f"# {title}", "", f"{len(found)} programs: {counts(found)}.", ""]
     lines += ["| task | name | verdict | reason | instructions | s |", "|---|---|---|---|---|---|"]
     for v in found:
@@ -219,7 +220,8 @@ def run_file(
 
 
 def idle_flags(flags: Sequence[str]) -> list[str]:
-    """Those of nvcc's flags that change nothing without a GPU, as `-O3`. Raises `UsageError` for what is no flag."""
+    """Returns nvcc's flags without effect on the functional machine, such as `-O3`. Raises `UsageError` for a
+    non-flag."""
     for flag in flags:
         if not flag.startswith("-"):
             raise UsageError(f"--flag {flag!r} is no flag of nvcc", hint="one begins with a hyphen: --flag -DN=4")
@@ -254,7 +256,7 @@ def _copy_in(file: Path, folder: Path) -> None:
 
 
 def _copy_out(folder: Path, keep: Path) -> None:
-    """Regular files only: an untrusted program may leave links to anywhere."""
+    """Copies regular files only, since an untrusted program may leave links to any path."""
     space = MAX_FILE_MB << 20
     try:
         for file in sorted(folder.rglob("*")):
@@ -271,7 +273,7 @@ def _copy_out(folder: Path, keep: Path) -> None:
 
 
 def facts(complaint: str, step: Step) -> dict[str, Any]:
-    """A run as plain data, for JSON."""
+    """Returns a run as plain data, for JSON."""
     return {
         "built": not complaint,
         "log": complaint,
@@ -287,7 +289,7 @@ def facts(complaint: str, step: Step) -> dict[str, Any]:
 
 
 def print_run(path: Path, complaint: str, step: Step) -> None:
-    """What the program printed, then what the machine found. A program's words keep their line ends only."""
+    """Prints the program's output, then the findings. Control characters other than newline and tab become `?`."""
     if complaint:
         print(_printable(complaint.strip()), file=sys.stderr)
         return
@@ -308,7 +310,7 @@ def _printable(text: str) -> str:
 
 
 def exit_status(complaint: str, step: Step) -> int:
-    """The program's own where it ended by itself without a fault; as a shell has it after a signal; else 1."""
+    """Returns the program's own status; 1 with a fault or finding; 128 plus the signal's number after a signal."""
     if complaint or step.timeout or step.unsupported:
         return 1
     if step.status < 0:

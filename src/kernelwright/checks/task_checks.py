@@ -1,4 +1,4 @@
-"""`tasks check`: each task is run, tried against kernels that do no work, and linted; and what people see of that.
+"""Checks tasks for `tasks check`: runs each, tries null kernels on it, lints it, and prints the results.
 
 The gate itself is `evaluation.judge.null_kernel_gate`. Tables go to stdout, progress to stderr.
 """
@@ -27,13 +27,13 @@ Facts = dict[str, Any]
 
 
 def check(tasks: Sequence[Task], evaluator: Evaluator, show: Callable[[Facts], None] | None = None) -> list[Facts]:
-    """What the gate and the lint found about each task, in order; `show` gets each as it is done.
+    """Returns the results of gate and lint per task, in order; `show` gets each when it is done.
 
     A task that cannot run has `ok` false and a `reason`; the others have the plan's fields, `gate` (a `records.Gate`),
     `nulls` (name, trials passed and failed, largest error over the tolerance), and `seconds`.
     """
     found = []
-    evaluator.pool.warm()  # so that starting the worker process is not counted as the first task's time
+    evaluator.pool.warm()  # otherwise the first task's time includes the start of the worker process
     for task in tasks:
         started = time.monotonic()
         try:
@@ -58,18 +58,18 @@ def _finite(value: float) -> float | str:
 
 
 def state(facts: Facts) -> str:
-    """`sound`, `hardened`, `quarantined` or `cannot run`."""
+    """Returns `sound`, `hardened`, `quarantined` or `cannot run`."""
     return str(facts["gate"]["state"]) if facts["ok"] else "cannot run"
 
 
 def line(facts: Facts) -> str:
-    """One task as a line of progress."""
+    """Returns one task as a line of progress."""
     text = facts["gate"]["reason"] if facts["ok"] else facts["reason"]
     return f"{facts['task_id']}: {state(facts)}" + (f", {text}" if text else "")
 
 
 def passes(facts: Facts) -> list[str]:
-    """The nulls that passed somewhere, those that passed the same trials together: `zeros, ones: declared/own`."""
+    """Returns the null kernels that passed a trial, grouped by the trials passed: `zeros, ones: declared/own`."""
     by_place: dict[str, list[str]] = {}
     for entry in facts["gate"]["passed"] if facts["ok"] else ():
         name, _, places = entry.partition(": ")
@@ -83,7 +83,7 @@ def _few(names: list[str]) -> str:
 
 
 def print_table(found: Iterable[Facts], console: Console | None = None) -> None:
-    """All tasks as a table, with what each is judged at."""
+    """Prints all tasks as a table, each with its sizes and distributions."""
     table = Table(box=None, header_style="dim")
     for name in ("task", "state", "sizes", "values", "nulls that passed, and where", "notes", "s"):
         table.add_column(name, overflow="fold", no_wrap=name in ("task", "state", "s"))
@@ -101,13 +101,13 @@ def print_table(found: Iterable[Facts], console: Console | None = None) -> None:
 
 
 def counts(found: Sequence[Facts]) -> dict[str, int]:
-    """How many tasks are in each state."""
+    """Returns the number of tasks per state."""
     states = [state(facts) for facts in found]
     return {name: states.count(name) for name in STATES if name in states}
 
 
 def markdown(found: Sequence[Facts], title: str, head: Sequence[str] = ()) -> str:
-    """All tasks as a page: the counts, then a table."""
+    """Returns all tasks as a Markdown page: the counts, then a table."""
     summary = ", ".join(f"{n} {name}" for name, n in counts(found).items())
     lines = [f"# {title}", "", *head, *([""] if head else []), f"{len(found)} tasks: {summary}.", ""]
     lines += [

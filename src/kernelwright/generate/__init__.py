@@ -1,11 +1,11 @@
-"""Tasks without end: KernelBench-format references drawn from families of operators, deterministic in a seed.
+"""Generates tasks in KernelBench's format from families of operators, deterministic in a seed.
 
     for task in generate(seed=1, count=100):
         print(task.name, task.operators, task.difficulty)
         print(task.source)
 
-Imports no torch and executes nothing of what it writes. Whether a task is a good one is decided by the gate
-(`evaluation.judge.null_kernel_gate`), not here.
+Imports no torch and executes none of the generated code. The gate (`evaluation.judge.null_kernel_gate`) decides
+separately on the quality of a task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["SPLITS", "GeneratedTask", "families", "generate"]
 
 SPLITS = splits.SPLITS
 MAX_FUTILE = 5000
-"""Attempts in a row without a new task after which a request is given up as impossible."""
+"""Consecutive attempts without a new task after which a request fails as impossible."""
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,26 @@ class GeneratedTask:
     name: str
     family: str
     operators: tuple[str, ...]
-    """Names of its operators in the order of forward."""
+    """Names of the operators in the order of forward."""
     signature: str
-    """Operators with the values of their arguments, without sizes and names: what "distinct" goes by."""
+    """Operators with the values of their arguments, without sizes and names; tasks are distinct by it."""
     source: str
     difficulty: float
     split: str
 
 
 def families() -> list[tuple[str, str]]:
-    """(name, group) of every family."""
+    """Returns the (name, group) of every family."""
     return [(f.name, f.group) for f in catalogue.table()]
 
 
 def generate(
     seed: int, count: int, *, families: Sequence[str] | None = None, split: str = "train"
 ) -> Iterator[GeneratedTask]:
-    """`count` tasks that differ in text, and in signature or sizes; the same for the same arguments everywhere.
+    """Yields `count` tasks that differ in text, and in signature or sizes; deterministic in the arguments.
 
     `families` are names of families or groups. Tasks of a longer run begin with those of a shorter one. Raises
-    `UsageError` for an unknown family or split, and when the request cannot yield that many distinct tasks.
+    `UsageError` for an unknown family or split, and where fewer distinct tasks are found.
     """
     if split not in SPLITS:
         raise UsageError(f"there is no split {split!r}", hint=f"use one of {', '.join(SPLITS)}")
@@ -72,7 +72,7 @@ def generate(
         attempt += 1
         try:
             task, sizes = _one(family, random, f"{family.name}_{seed}_{attempt - 1:06d}")
-        except Stale:  # no family is known to draw one; it would be a task that means something else than its graph
+        except Stale:  # a guard: no family is known to raise it, and the task's text would not match its graph
             continue
         keys = [_digest(task.source), _digest(f"{task.signature} {sizes}")]
         if splits.split_of(task.operators, family) != split or any(k in seen for k in keys):
@@ -92,7 +92,7 @@ def _digest(text_: str) -> bytes:
 
 
 def _one(family: Family, random: Random, name: str) -> tuple[GeneratedTask, str]:
-    """One task of a family, and its sizes as text."""
+    """Returns one task of a family, and its sizes as text."""
     odd = Random(f"odd {name}")
     draft = Draft(random, draw(random), odd=odd, oddness=odd.choice(ODDNESS))
     family.make(draft)
@@ -114,11 +114,11 @@ def _one(family: Family, random: Random, name: str) -> tuple[GeneratedTask, str]
 ODDNESS = (0.0, 0.0, 0.0, 0.1, 0.5)
 """Share of odd names in a task: most tasks have none."""
 _HALF_GROUPS = frozenset("activation elementwise softmax reduction layout gate attention masking".split())
-"""Groups without weights, of which a few tasks are in half precision."""
+"""Groups without weights, some of whose tasks are in half precision."""
 
 
 def dress(draft: Draft, group: str) -> None:
-    """What only some tasks have: half precision, and constructor arguments that nothing reads."""
+    """Gives some tasks half precision and unused constructor arguments."""
     weights = any(".Parameter(" in line or "register_buffer" in line for line in draft.init_lines)
     if group in _HALF_GROUPS and not weights and draft.chance(0.06):
         draft.dtype = draft.pick("float16", "bfloat16")
@@ -132,10 +132,10 @@ def dress(draft: Draft, group: str) -> None:
 
 
 def difficulty(draft: Draft) -> float:
-    """How hard a task is expected to be: operators, arguments that are not their defaults, and log10 of FLOPs.
+    """Returns a task's expected difficulty from its operators, non-default arguments, and log10 of FLOPs.
 
-    0.5 for an activation of a small tensor, about 4 for a chain of six operators behind a 3D convolution. A prior only:
-    the share of failed attempts replaces it where it is known.
+    0.5 for an activation of a small tensor, about 4 for a 3D convolution followed by six operators. It is a prior: the
+    measured share of failed attempts replaces it where known.
     """
     operators = len(draft.marks)
     arguments = sum(a.count("=") for _, a in draft.marks)

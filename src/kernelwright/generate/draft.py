@@ -1,7 +1,7 @@
-"""One task while it is being written: its inputs, constructor arguments, attributes and the statements of forward.
+"""Holds a task under construction: inputs, constructor arguments, attributes and the statements of forward.
 
-A family's function calls the methods of a `Draft`; `text.render` makes the file of it. Tensors carry their shape, so
-that chains can be built and their cost be known without torch.
+A family's function calls the methods of a `Draft`; `text.render` renders it as a file. Tensors carry their shape, so
+chains and their cost are known without torch.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kernelwright.generate.style import Style
 
 RESERVED = frozenset("F nn torch math Model self get_inputs get_init_inputs in is as if or and not def del for".split())
 MAX_ARGUMENTS = 9
-"""Arguments of a constructor beyond which hyperparameters become numbers again."""
+"""Constructor arguments above which further hyperparameters become literal numbers."""
 MAX_NESTED = 64
-"""Characters of an expression up to which it is put inside the next one."""
+"""Most characters of an expression that is nested in the next one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dim:
-    """An extent with the name that a constant or argument of it would have."""
+    """An extent with the name of its constant or argument."""
 
     name: str
     value: int
@@ -37,17 +37,17 @@ Option = int | float | bool | str | tuple[int, ...] | None
 
 
 def size_of(extent: Extent) -> int:
-    """An extent as a number."""
+    """Returns an extent's value."""
     return extent.value if isinstance(extent, Dim) else extent
 
 
 def literal(value: Option) -> str:
-    """Python text of an option's value; strings in double quotes."""
+    """Returns an option's value as Python text, strings in double quotes."""
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def is_atom(text: str) -> bool:
-    """Whether an expression can stand before a dot or beside an operator without parentheses."""
+    """Tells whether an expression can stand before a dot or beside an operator without parentheses."""
     depth = 0
     for character in text:
         if character in "([{":
@@ -60,7 +60,7 @@ def is_atom(text: str) -> bool:
 
 
 class Stale(Exception):
-    """A draft reads a variable assigned to since: its text would not mean its graph. It is thrown away."""
+    """Raised where a draft reads a variable after a new assignment, so that its text would not match its graph."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class DraftTensor:
 
     @property
     def atom(self) -> str:
-        """The text, in parentheses where an operator or a method would otherwise split it."""
+        """Returns the text, in parentheses where an operator or method would otherwise bind to a part."""
         return str(self) if is_atom(self.text) else f"({self})"
 
     @property
@@ -94,7 +94,7 @@ class DraftTensor:
 
 @dataclass(frozen=True)
 class Input:
-    """An argument of forward, and what get_inputs makes for it."""
+    """An argument of forward, and its value in get_inputs."""
 
     name: str
     shape: tuple[Extent, ...]
@@ -103,9 +103,9 @@ class Input:
     or `int`."""
     dtype: str = "float32"
     bound: Extent = 0
-    """For `int`: the values are below it."""
+    """Exclusive upper bound of the values, for `int`."""
     value: str = ""
-    """For `scalar`: the Python number."""
+    """The Python number, for `scalar`."""
     note: str = ""
 
 
@@ -115,7 +115,7 @@ class Param:
 
     name: str
     value: Dim | str
-    """What get_init_inputs passes: an extent, or Python text."""
+    """The value in get_init_inputs: an extent, or Python text."""
     default: str | None
     annotation: str
     note: str
@@ -143,11 +143,11 @@ class Draft:
     kept: set[str] = field(default_factory=set)
     comments: dict[int, str] = field(default_factory=dict)
     odd: Random = field(default_factory=lambda: Random(0))
-    """Draws odd names, apart from `random`, so that they change nothing else."""
+    """Generator of odd names, separate from `random`, so that they change no other draw."""
     oddness: float = 0.0
     """Share of names that are odd."""
     versions: dict[str, int] = field(default_factory=dict)
-    """How often each variable of forward was assigned to, so that a family cannot read one that is gone."""
+    """Assignments per variable of forward, so that a family cannot read an overwritten value."""
 
     # Choices
 
@@ -158,7 +158,7 @@ class Draft:
         return self.random.choice(options)
 
     def name(self, pool: Sequence[str], taken: set[str] | None = None) -> str:
-        """A name of a pool that is free, and from now on taken; sometimes one that is in no pool."""
+        """Takes a free name from a pool, sometimes an odd name from no pool."""
         taken = self.taken if taken is None else taken
         for _ in range(6):
             found = self.random.choice(pool)
@@ -176,7 +176,7 @@ class Draft:
     # Extents and inputs
 
     def _odd_name(self, usual: str) -> str:
-        """A name that nobody can guess, so that who answers the task has to read it."""
+        """Draws an unpredictable name, so that a model has to read it."""
         pick = self.odd.choice
         kind = self.odd.random()
         if kind < 0.3:
@@ -190,7 +190,7 @@ class Draft:
         return "".join(pick(words.SYLLABLES) for _ in range(pick((2, 3, 3)))) + pick(("", "", "", "4", "7"))
 
     def _letters(self) -> str:
-        """A name of any letters: what it is made of cannot be learnt, only copied."""
+        """Draws a name of random letters, which a model can only copy."""
         pick = self.odd.choice
         parts = [
             "".join(pick(words.LETTERS) for _ in range(self.odd.randint(1, 7))) for _ in range(pick((1, 1, 2, 2, 3)))
@@ -200,7 +200,7 @@ class Draft:
         return f"{found}_" if keyword.iskeyword(found) or len(found) == 1 else found
 
     def dim(self, role: str, value: int) -> Dim:
-        """An extent under a name of its role (`words.EXTENTS`)."""
+        """Adds an extent under a name of its role (`words.EXTENTS`)."""
         made = Dim(self.name(words.EXTENTS[role]), value, role == "batch")
         self.dims.append(made)
         return made
@@ -208,14 +208,14 @@ class Draft:
     def input(
         self, role: str, shape: Sequence[Extent], draw: str = "own", *, bound: Extent = 0, dtype: str = ""
     ) -> DraftTensor:
-        """An argument of forward; floating-point ones have the task's dtype."""
+        """Adds an argument of forward; floating-point ones have the task's dtype."""
         kind = {"int": "int64", "bool": "bool"}.get(draw, dtype or self.dtype)
         made = Input(self.name(words.INPUTS[role]), tuple(shape), draw, kind, bound)
         self.inputs.append(made)
         return DraftTensor(made.name, tuple(map(size_of, shape)), kind, self.versions)
 
     def scalar_input(self, value: float | int) -> str:
-        """A Python number as an argument of forward; returns its name."""
+        """Adds a Python number as an argument of forward; returns its name."""
         made = Input(self.name(words.INPUTS["scalar"]), (), "scalar", "float", value=literal(value))
         self.inputs.append(made)
         return made.name
@@ -223,7 +223,7 @@ class Draft:
     # Constructor
 
     def argument(self, extent: Extent, always: bool = False) -> str:
-        """An extent inside the constructor: its argument, or a number where the style has few arguments.
+        """Returns an extent's text inside the constructor: its argument, or a number where the style has few arguments.
 
         `always`: never a number.
         """
@@ -238,12 +238,13 @@ class Draft:
         return extent.name
 
     def argument_of(self, extent: int) -> str:
-        """Inside the constructor: the argument of a named extent of this value, or the number."""
+        """Returns an extent's text inside the constructor: the argument of a named extent of this value, or the
+        number."""
         dim = next((d for d in self.dims if d.value == extent), None)
         return str(extent) if dim is None else self.argument(dim)
 
     def widen(self, dim: Dim, value: int) -> Dim:
-        """An extent under the same name with another value, in place of `dim`."""
+        """Replaces `dim` by an extent of the same name with another value."""
         made = Dim(dim.name, value, dim.batch)
         self.dims[self.dims.index(dim)] = made
         return made
@@ -258,7 +259,8 @@ class Draft:
         annotation: str = "",
         expose: float | None = None,
     ) -> str:
-        """A hyperparameter's text: a number in place, a constructor argument (`where="init"`) or `self.NAME`."""
+        """Returns a hyperparameter's text: a number in place, a constructor argument (`where="init"`) or
+        `self.NAME`."""
         share = self.style.expose if expose is None else expose
         share *= 1.0 if len(self.params) < MAX_ARGUMENTS else 0.05
         if not self.chance(share):
@@ -275,7 +277,7 @@ class Draft:
         return argument if where == "init" else self.store(argument)
 
     def number(self, value: Option) -> str:
-        """Python text of an option, in the style's quotes."""
+        """Returns an option as Python text, in the style's quotes."""
         text = literal(value)
         return text.replace('"', self.style.quote) if isinstance(value, str) else text
 
@@ -286,22 +288,23 @@ class Draft:
         return name.replace("_", " ")
 
     def store(self, argument: str, value: str = "") -> str:
-        """`self.NAME = argument` in the constructor; returns `self.NAME`."""
+        """Writes `self.NAME = argument` in the constructor; returns `self.NAME`."""
         attribute = self.name((argument,), self.attributes)
         self.init_lines.append(f"self.{attribute} = {value or argument}")
         return f"self.{attribute}"
 
     def module(self, pool: str, cls: str, arguments: Sequence[tuple[str, str | None]]) -> str:
-        """`self.NAME = nn.CLS(...)`; returns `self.NAME`. `arguments` are (keyword, text), None leaves one out.
+        """Writes `self.NAME = nn.CLS(...)`; returns `self.NAME`.
 
-        The first ones may be passed by position, up to the first that is left out.
+        `arguments` are (keyword, text); a text of None omits one. Arguments before the first omitted one may be passed
+        by position.
         """
         attribute = self.name(words.ATTRIBUTES[pool], self.attributes)
         self.init_lines.append(f"self.{attribute} = {self.style.module_prefix}.{cls}({self.call(arguments)})")
         return f"self.{attribute}"
 
     def call(self, arguments: Sequence[tuple[str, str | None]]) -> str:
-        """Text of arguments, partly by position."""
+        """Returns the text of arguments, some by position."""
         parts, by_position = [], True
         count = 2 if self.chance(0.5) else len(arguments) if self.chance(self.style.positional) else 0
         for number, (name, text) in enumerate(arguments):
@@ -313,7 +316,7 @@ class Draft:
         return ", ".join(parts)
 
     def parameter(self, role: str, shape: Sequence[Extent], maker: str = "") -> DraftTensor:
-        """`self.NAME = nn.Parameter(torch.randn(...))`."""
+        """Writes `self.NAME = nn.Parameter(torch.randn(...))`; returns the parameter."""
         attribute = self.name(words.ATTRIBUTES[role], self.attributes)
         texts = [self.argument(e) for e in shape]
         joined = ", ".join(texts)
@@ -326,7 +329,7 @@ class Draft:
     # Forward
 
     def prefix(self) -> str:
-        """`F`, or another way to name torch.nn.functional."""
+        """Returns the style's name of torch.nn.functional."""
         if self.style.functional_prefix == "F":
             self.modules_used.add("F")
         return self.style.functional_prefix
@@ -338,7 +341,7 @@ class Draft:
     def step(
         self, text: str, shape: Sequence[int], kind: str = "value", *, dtype: str = "", flops: float | None = None
     ) -> DraftTensor:
-        """A value that the next operator may read once: an expression, or the variable that it was assigned to."""
+        """Returns a value for one read by the next operator: an expression, or the variable assigned to it."""
         value = DraftTensor(text, tuple(shape), dtype or self.dtype)
         self.flops += value.elements if flops is None else flops
         if self.style.flow == "nest" and len(text) <= MAX_NESTED:
@@ -346,14 +349,15 @@ class Draft:
         return self._assign(value, kind)
 
     def named(self, value: DraftTensor, kind: str = "value") -> DraftTensor:
-        """The value under a name, so that it can be read more than once; later steps leave that name alone."""
+        """Returns the value under a name, for several reads; later steps do not reassign the name."""
         if not value.text.isidentifier():
             value = self._assign(value, kind, fresh=True)
         self.kept.add(value.text)
         return value
 
     def named_once(self, value: DraftTensor) -> DraftTensor:
-        """The value under a name, for one step that reads it more than once; the name is left as free as it was."""
+        """Returns the value under a name, for several reads in one step; later steps may reassign the name as
+        before."""
         kept = value.text in self.kept
         value = self.named(value)
         if not kept:
@@ -361,7 +365,7 @@ class Draft:
         return value
 
     def keep(self, value: DraftTensor) -> DraftTensor:
-        """For a value read again later: its own name, or a copy's (`residual = x`)."""
+        """Returns a value for later reads, under its own name or that of a copy (`residual = x`)."""
         if value.text.isidentifier() and (self.style.flow != "rebind" or self.chance(0.3)):
             self.kept.add(value.text)
             return value
@@ -380,18 +384,18 @@ class Draft:
         return DraftTensor(target, value.shape, value.dtype, self.versions, self.versions[target])
 
     def _target(self, text: str) -> str:
-        """The variable of the last step, or the first input, if it is used up by this step; else nothing."""
+        """Returns the variable of the last step, or the first input, where this step is its last read; else empty."""
         last = self.lines[-1].split(" = ")[0] if self.lines else self.inputs[0].name
         usable = last.isidentifier() and last not in self.kept and re.search(rf"\b{last}\b", text)
         return last if usable else ""
 
     def mark(self, operator: str, **arguments: object) -> None:
-        """Notes an operator for the signature, with what distinguishes it besides sizes and names."""
+        """Adds an operator to the signature, with its distinguishing arguments besides sizes and names."""
         shown = ",".join(f"{k}={v}" for k, v in arguments.items() if v is not None)
         self.marks.append((operator, shown))
 
     def say(self, phrase: str) -> None:
-        """Words for what was just done, for docstrings and comments."""
+        """Adds a phrase for the last step, for docstrings and comments."""
         self.phrases.append(phrase)
 
     def finish(self, result: DraftTensor) -> None:

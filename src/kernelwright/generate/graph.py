@@ -1,11 +1,11 @@
-"""The operator graph from which fused chains are drawn: which operator follows which, and how hard each one is.
+"""The operator graph from which fused chains are drawn.
 
-As in QueST (arXiv 2510.17715), edges carry how well two operators go together and how hard the second one is:
+As in QueST (arXiv 2510.17715), an edge's weight combines the affinity of two operators and the second one's difficulty:
 
     log w(a -> b) = (1 - A) log affinity(a, b) + A * G * difficulty(b)
 
-so that easy chains do not crowd out the hard ones. `draw_length` overweights chains of three and more operators, which
-are where models fail most; CUDA Agent's own shares (84 % pairs) are easier.
+so that easy chains do not crowd out the hard ones. `draw_length` overweights chains of three and more operators, where
+models fail most; CUDA Agent's own shares (84 % pairs) are easier.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DIFFICULTY = {
     "activation": 0.2, "scalar": 0.15, "bias": 0.35, "residual": 0.5, "pool": 0.6, "softmax": 0.75, "norm": 0.8,
     "reduce": 0.8, "center": 0.7, "gate": 0.45, "arg": 0.9, "global_pool": 0.65,
 }  # fmt: skip
-"""Kinds of followers, with a prior of how often a model gets them wrong relative to the worst."""
+"""Kinds of followers, with a prior of a model's error rate relative to the worst kind."""
 AFFINITY: dict[str, dict[str, float]] = {
     "anchor": {"activation": 4, "scalar": 2.5, "bias": 3, "norm": 2.5, "pool": 1.5, "softmax": 0.6, "reduce": 0.7,
                "residual": 0.6, "center": 0.3, "global_pool": 0.4, "gate": 0.4},
@@ -37,18 +37,18 @@ AFFINITY: dict[str, dict[str, float]] = {
     "gate": {"scalar": 1.5, "norm": 1, "pool": 0.7, "bias": 0.7},
     "arg": {},
 }  # fmt: skip
-"""How often people put one kind behind another, up to a factor."""
+"""Relative frequency of one kind after another in people's code."""
 LENGTHS = ((1, 0.22), (2, 0.30), (3, 0.26), (4, 0.14), (5, 0.08))
-"""Followers behind the anchor, with shares."""
+"""(number of followers after the anchor, share)."""
 
 
 def draw_length(random: Random) -> int:
-    """Followers of one chain: 1 to 5."""
+    """Draws the number of followers of one chain: 1 to 5."""
     return random.choices([n for n, _ in LENGTHS], [w for _, w in LENGTHS])[0]
 
 
 def weight(before: str, after: str) -> float:
-    """Weight of an edge; 0 where the graph has none."""
+    """Returns an edge's weight; 0 where the graph has none."""
     affinity = AFFINITY[before].get(after, 0.0)
     if not affinity:
         return 0.0
@@ -56,7 +56,7 @@ def weight(before: str, after: str) -> float:
 
 
 def follower(random: Random, before: str, usable: set[str]) -> str:
-    """The next kind of operator; empty where nothing usable follows."""
+    """Draws the next kind of operator; empty where no usable kind follows."""
     kinds = [k for k in DIFFICULTY if k in usable and weight(before, k)]
     if not kinds:
         return ""

@@ -1,4 +1,4 @@
-"""Sizes that people choose: extents around a wish, and shapes of a wished number of elements."""
+"""Draws sizes that people choose: extents near a wished value, shapes with a wished number of elements."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from random import Random
 
 LARGEST_TENSOR = 300_000_000
-"""Elements of a generated tensor, at most (1.2 GB in float32)."""
+"""Most elements of a generated tensor (1.2 GB in float32)."""
 LARGEST_FLOPS = 2e12
-"""Multiply-adds count two; more would keep a plain kernel busy for seconds."""
+"""Most FLOPs of a task, two per multiply-add; with more, a plain kernel takes seconds."""
 
 
 def around(random: Random, wish: float, low: int = 1, high: int = 1 << 30) -> int:
-    """An extent near `wish`: mostly a power of two or a few times one, sometimes round in decimals, sometimes odd."""
+    """Draws an extent near `wish`: mostly a power of two or a small multiple, else a round decimal or an odd number."""
     wish = max(low, min(high, wish))
     kind = random.random()
     power = 2 ** max(0, round(math.log2(max(1.0, wish))))
@@ -29,19 +29,19 @@ def around(random: Random, wish: float, low: int = 1, high: int = 1 << 30) -> in
 
 
 def log_uniform(random: Random, low: float, high: float) -> float:
-    """A number whose logarithm is uniform between those of `low` and `high`."""
+    """Returns a number whose logarithm is uniform between those of `low` and `high`."""
     return math.exp(random.uniform(math.log(low), math.log(high)))
 
 
 def elements(random: Random) -> float:
-    """A number of elements for a memory-bound operator's input: 1e6 to 2e8, sometimes fewer."""
+    """Returns a number of elements for a memory-bound operator's input: 1e6 to 2e8, sometimes fewer."""
     if random.random() < 0.15:
         return log_uniform(random, 3e3, 1e6)
     return log_uniform(random, 1e6, 2e8)
 
 
 def shape(random: Random, rank: int, total: float, low: int = 2) -> list[int]:
-    """Extents of a tensor of `rank` dimensions with roughly `total` elements."""
+    """Returns extents of a tensor of `rank` dimensions with roughly `total` elements."""
     shares = [random.uniform(0.5, 1.5) for _ in range(rank)]
     if rank > 1:
         shares[0] *= 0.6
@@ -54,7 +54,7 @@ def shape(random: Random, rank: int, total: float, low: int = 2) -> list[int]:
 
 
 def image(random: Random, rank: int, total: float, channels: int = 0) -> list[int]:
-    """Batch, channels and `rank` spatial extents with roughly `total` elements; spatial ones are often equal."""
+    """Draws batch, channels and `rank` spatial extents, often equal, with roughly `total` elements."""
     channels = channels or random.choice((1, 3, 3, 8, 16, 32, 32, 64, 64, 96, 128, 256))
     batch = random.choice((1, 2, 4, 8, 16, 16, 32, 64, 128))
     spatial = max(4.0**rank, total / channels / batch)

@@ -1,7 +1,7 @@
-"""The same task in other words: calls spelt as other people spell them, layers as functions of weights.
+"""Respells a generated task: other spellings of calls, layers as functions of weights.
 
-Works on the finished text, so that every family has all spellings. Nothing changes what is computed, but that a layer's
-weights become the model's own.
+Works on the finished text, so that every family has all spellings. The computation stays the same, except that a
+layer's weights become the model's own.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _ORDER: dict[str, tuple[str, ...]] = {
     "flatten": ("start_dim", "end_dim"),
     "threshold": ("threshold", "value"),
 }
-"""Arguments behind the tensor, in their order."""
+"""Arguments after the tensor, in order."""
 _BOTH = frozenset(
     "sum mean prod amax amin argmax argmin max min logsumexp softmax log_softmax cumsum cumprod unsqueeze squeeze "
     "clamp norm transpose flatten var std abs exp log sqrt rsqrt sigmoid tanh relu sin cos erf floor ceil square neg "
     "log1p reciprocal "
     "expm1 sign pow matmul mm bmm maximum minimum add sub mul div flip cummax cummin tril triu".split()
 )
-"""Functions of torch that are methods of tensors, too."""
+"""Functions of torch that are also methods of tensors."""
 _SHARE = 0.3
-"""Tasks of which some calls are spelt anew."""
+"""Share of tasks with respelt calls."""
 
 
 def respelt(source: str, random: Random) -> str:
-    """A task's text, sometimes with layers as functions and calls in another form."""
+    """Returns a task's text, sometimes with layers as functions and calls in another form."""
     if random.random() < 0.2:
         source = functional(source, random)
     if random.random() >= _SHARE:
@@ -70,7 +70,7 @@ def respelt(source: str, random: Random) -> str:
         if call.end_lineno != call.lineno or random.random() < 0.3 or not lines[row].isascii():
             continue
         if any(r == row and begin < e and b < end for r, b, e in done):
-            continue  # the positions inside of what was changed are no longer right
+            continue  # positions within a changed call are stale
         new = _other(call, random)
         if new and not any(r == row for r, _, _ in done):
             lines[row] = lines[row][:begin] + new + lines[row][end:]
@@ -79,7 +79,7 @@ def respelt(source: str, random: Random) -> str:
 
 
 def _other(call: ast.Call, random: Random) -> str:
-    """A call in another form; empty where it is none of those known."""
+    """Returns a call in another form; empty for an unknown call."""
     if not isinstance(call.func, ast.Attribute) or any(k.arg is None for k in call.keywords):
         return ""
     name, owner, arguments = call.func.attr, call.func.value, list(call.args)
@@ -120,7 +120,7 @@ Given = list[tuple[str, ast.expr]]
 
 
 def _given(name: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> Given | None:
-    """Arguments with their names; of functions without any, as they are."""
+    """Returns arguments by keyword; unchanged for functions without keywords."""
     order = _ORDER.get(name)
     if order is None:
         return [("", a) for a in arguments] + [(k.arg or "", k.value) for k in keywords]
@@ -147,7 +147,7 @@ def _shown(name: str, given: Given, random: Random) -> str:
 
 
 def _root(node: ast.expr) -> str:
-    """The name that a chain of attributes and indices begins with."""
+    """Returns the name that a chain of attributes and indices begins with."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -175,7 +175,7 @@ _TRANSPOSE = (
 
 
 def functional(source: str, random: Random) -> str:
-    """A task's text with its first layer of some kinds as a function of weights of the model's own."""
+    """Returns a task's text with its first layer of some kinds as a function of weights of the model's own."""
     layer = _LAYER.search(source)
     if layer is None or re.search(rf"self\.{layer[1]}\b(?!\()", source[layer.end() :]):
         return source
@@ -214,7 +214,7 @@ def functional(source: str, random: Random) -> str:
         operands = [*middle, *([operands[0], operands[1].removeprefix("bias=")])]
     tail = source[layer.end() :].replace(f"self.{name}(", f"{prefix}.{function}(\0")
     tail = re.sub(r"\0([^()]*)\)", lambda m: f"{m[1]}, {', '.join([*operands, *options])})", tail)
-    if "\0" in tail:  # what it is called with is no plain name
+    if "\0" in tail:  # its argument is no plain name
         return source
     return source[: layer.start()] + "\n".join(lines) + tail
 
@@ -278,7 +278,7 @@ _ANY = re.compile(
 
 
 def gathered(source: str, random: Random) -> str:
-    """A task's text; sometimes with its layers in one container, called by their numbers."""
+    """Returns a task's text; sometimes with its layers in one container, called by their numbers."""
     layers = list(_ANY.finditer(source))
     chosen = random.random() < 0.12
     container = random.choice(words.CONTAINERS)
@@ -289,11 +289,11 @@ def gathered(source: str, random: Random) -> str:
     head, tail = source[: layers[0].start()], source[layers[-1].end() :]
     between = [source[a.end() : b.start()].strip("\n") for a, b in itertools.pairwise(layers)]
     if any(between) or any(f"self.{layer[1]} " in head for layer in layers):
-        return source  # another line may need what comes before it
+        return source  # another line may need a line before it
     for number, layer in enumerate(layers):
         tail = re.sub(rf"\bself\.{layer[1]}\b", f"self.{container}[{number}]", tail)
     return f"{head}        self.{container} = {made}{tail}"
 
 
 CHANGES: tuple[Callable[[str, Random], str], ...] = (respelt, gathered)
-"""In the order in which a text goes through them."""
+"""The changes of a text, in the order of their application."""

@@ -1,4 +1,4 @@
-"""Which tasks training may see: a split is a function of a task's operators, never of chance."""
+"""Assigns tasks to splits for training and evaluation, by their operators and never at random."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from kernelwright.generate.registry import Family
 
 SPLITS = ("train", "combos", "fused", "families")
 HELD_OUT_SHARE = 16
-"""One in this many sequences of operators is kept out of training."""
+"""One in this many sequences of operators is held out of training."""
 CHAINS = ("fused", "elementwise", "block")
-"""Groups whose tasks are chains of operators that are drawn."""
+"""Groups whose tasks are random chains of operators."""
 ANCHORS = ("conv", "matmul", "linear", "bmm")
-"""How names of the operators begin that a fused task of level-2 style is built on."""
+"""Prefixes of the first operator of a fused task in KernelBench's level-2 style."""
 
 
 def split_of(operators: tuple[str, ...], family: Family) -> str:
-    """`train`, or what a task is kept out for.
+    """Returns `train`, or the split that a task is held out for.
 
     `families`: the family occurs in training only inside fused tasks. `fused`: a convolution or matrix product with two
     to five followers whose sequence of operators is held out; `combos`: any other held-out sequence of a chain.
@@ -30,12 +30,12 @@ def split_of(operators: tuple[str, ...], family: Family) -> str:
 
 
 def _is_chain(family: Family, length: int) -> bool:
-    """Whether a family's operators are drawn, so that some sequences of them can be kept out and the family stay."""
+    """Tells whether a family draws its operators, so that some sequences can be held out while the family stays."""
     return length >= 2 and family.group in (*CHAINS, "program") and (family.group != "block" or length >= 4)
 
 
 def may_yield(family: Family, split: str) -> bool:
-    """Whether a family can have tasks in a split."""
+    """Tells whether a family can have tasks in a split."""
     if split == "families":
         return family.held_out
     wanted = {"train": True, "combos": family.group in CHAINS, "fused": family.group == "fused"}[split]

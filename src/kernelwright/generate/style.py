@@ -1,4 +1,4 @@
-"""How one task is written: every choice that changes its text and not its meaning, drawn once per task."""
+"""Draws a task's style once per task: every choice that changes its text and not its computation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Style:
     quote: str
     trailing_spaces: bool
     return_name: bool
-    """Whether the result gets a name before it is returned."""
+    """True where the result gets a name before it is returned."""
     positional: float
     """Share of module arguments that are passed by position."""
     sampler: str
@@ -55,7 +55,7 @@ class Style:
 
 
 def draw(random: Random) -> Style:
-    """A style; independent of the task's operators."""
+    """Draws a style, independent of the task's operators."""
     pick = random.choice
     return Style(
         spelling=pick(("module", "functional", "functional", "functional", "method", "formula")),

@@ -1,4 +1,4 @@
-"""From a `Draft` to the file of a task: imports, class, constants, get_inputs and get_init_inputs."""
+"""Renders a `Draft` as a task's file: imports, class, constants, get_inputs and get_init_inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernelwright.generate.style import Style
 
 
 def render(draft: Draft) -> str:
-    """The text of a finished draft."""
+    """Returns the text of a finished draft."""
     return _Page(draft).text()
 
 
@@ -20,9 +20,9 @@ class _Page:
         self.style: Style = draft.style
         self.random = draft.random
         self.constants: dict[str, str] = {}
-        """Module-level constants in the order of their need: name to Python text."""
+        """Module-level constants in order of first use: name -> Python text."""
         self.tuples: dict[tuple[str, ...], str] = {}
-        """Tuple constants already made, by their elements."""
+        """Elements of a tuple constant -> its name."""
         named = self.style.constants
         self.named = {id(d) for d in draft.dims if named == "named" or (named == "mixed" and draft.chance(0.5))}
         if any(".ConvTranspose" in line for line in draft.init_lines):
@@ -201,7 +201,7 @@ class _Page:
     # Constants and inputs
 
     def _number(self, extent: Extent) -> str:
-        """An extent outside the class: its constant, which this makes, or a number."""
+        """Returns an extent outside the class: its constant, added where missing, or a number."""
         if not isinstance(extent, Dim):
             return str(extent)
         if id(extent) not in self.named:
@@ -210,7 +210,7 @@ class _Page:
         return extent.name
 
     def _shape(self, shape: tuple[Extent, ...]) -> str:
-        """The arguments of torch.randn for a shape."""
+        """Returns the arguments of torch.randn for a shape."""
         if not shape or self.style.shape == "dims" or len(shape) == 1:
             return ", ".join(self._number(e) for e in shape)
         if self.style.shape == "input_shape" and isinstance(shape[0], Dim) and shape[0].batch:
@@ -220,9 +220,9 @@ class _Page:
         return self.random.choice((name, f"*{name}"))
 
     def _tuple(self, shape: tuple[Extent, ...], names: tuple[str, ...]) -> str:
-        """A tuple constant of numbers; of constants where one of its extents is needed elsewhere too.
+        """Returns a tuple constant of numbers, or of constants where another place uses one of its extents.
 
-        Not of both: sizes are reduced by constants, and a tuple that depends on one cannot be changed itself.
+        It never mixes both: sizes are reduced by constants, and a tuple that depends on one cannot be changed itself.
         """
         if any(isinstance(e, Dim) and e.name in self.constants for e in shape):
             for extent in shape:
@@ -249,7 +249,7 @@ class _Page:
         return "\n".join(lines)
 
     def _value(self, text: str) -> str:
-        """A number, rarely as a product or a power."""
+        """Returns a number, rarely as a product or a power."""
         if not text.isdigit() or int(text) < 64 or not self.draft.chance(0.05):
             return text
         value = int(text)
@@ -264,7 +264,7 @@ class _Page:
         return f"  # {self.random.choice((name.replace('_', ' '), *words.CONSTANT_REMARKS))}"
 
     def _unused_constant(self) -> None:
-        """A constant that nothing reads, as files have that were cut down."""
+        """Adds a constant that nothing reads, as shortened files have."""
         if self.constants and self.draft.chance(0.04):
             name, value = self.random.choice(words.UNUSED_CONSTANTS)
             if name not in self.draft.taken:
@@ -289,8 +289,8 @@ class _Page:
     def _name_shared(self) -> None:
         """Makes constants of the extents that inputs and constructor share.
 
-        Torch's meta device runs a transposed convolution of the wrong channels, so that whoever reduces the sizes of
-        such a task could not find out which numbers have to change together.
+        Torch's meta device accepts a transposed convolution with wrong channels. Without shared constants, size
+        reduction could not find out which numbers have to change together.
         """
         for dim in self.draft.dims:
             if self._is_shared(dim):
@@ -301,7 +301,7 @@ class _Page:
         return any(p.value is dim for p in self.draft.params)
 
     def _made(self, item: Input) -> tuple[str, list[str]]:
-        """What makes an input: an expression, and lines that change it afterwards."""
+        """Returns an input's expression, and the lines that change it afterwards."""
         if item.draw == "scalar":
             return item.value, []
         if item.draw in ("int", "bool", "sign"):
@@ -370,7 +370,7 @@ class _Page:
 
 
 def eval_number(text: str) -> float | int:
-    """A number from its own `repr`."""
+    """Returns a number from its own `repr`."""
     return float(text) if any(c in text for c in ".en") else int(text)
 
 

@@ -1,6 +1,6 @@
 """The words of generated tasks: names of tensors, extents and attributes, and the sentences of docstrings.
 
-Only text lives here; nothing of it changes what a task computes. The sentences are our own.
+This text does not change a task's computation. The sentences are our own.
 """
 
 from __future__ import annotations
@@ -138,18 +138,18 @@ WORDS = tuple(
         "wind wing winter wood yard zinc"
     ).split()
 )
-"""Words that have nothing to do with what they name."""
+"""Words unrelated to the named value."""
 SYLLABLES = tuple(
     "ba be bo da do du fa fi fo ga go ka ke ki la lo lu ma mi mo na ne no pa po ra ri ro sa so ta ti va vo".split()
 )
 CONTAINERS = tuple("layers layers net blocks body stages modules_ ops seq branches stack".split())
 """Attributes that hold several layers."""
 WEIGHTS = ("weight", "w", "kernel", "W", "filters", "bias", "b", "beta", "shift")
-"""What a layer's weights are called where the model has them itself."""
+"""Names of a layer's weights in a model that holds them itself."""
 LETTERS = "aaabbccddddeeeefffgghhiiijkkllllmmmnnnnoooppqrrrrssssttttuuvvwwxxyz"
-"""Letters of names that mean nothing."""
+"""Letters of random names."""
 ENDINGS = tuple("1 2 3 _1 _2 _a _b _in _layer _module _op _fn _x 1d 2d 3d _3d".split())
-"""What usual names may end in."""
+"""Suffixes of usual names."""
 SUBJECTS = (
     "Model", "A model", "Module", "A small module", "Reference module", "Reference implementation", "Baseline module",
     "A layer", "Toy network", "A network stage", "Small network", "PyTorch module", "Benchmark module", "A block",
@@ -227,7 +227,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "scale": ("scale_factor", "scaling", "multiplier"),
     "eps": ("epsilon", "eps_norm"),
 }
-"""Other names of hyperparameters, where the usual one is taken."""
+"""Alternative names of hyperparameters, where the usual one is taken."""
 HYPERPARAMETERS = tuple(
     (
         "add_value affine approximate beta bias_value cap ceiling clamp_max clamp_min constant count_include_pad "
@@ -236,7 +236,7 @@ HYPERPARAMETERS = tuple(
         "scaling_factor shifts slope sub_value subtract_value threshold times top upper upper_bound"
     ).split()
 )
-"""Further names of hyperparameters that the operators ask for, besides those with `_d`, `_h` and `_w`."""
+"""Further names of the operators' hyperparameters, besides those with `_d`, `_h` and `_w`."""
 UNUSED_ARGUMENTS = (
     ("num_classes", "1000"), ("dropout", "0.0"), ("name", "'block'"), ("use_bias", "True"), ("version", "1"),
     ("training_mode", "False"), ("max_len", "512"), ("temperature", "1.0"), ("num_layers", "1"), ("debug", "False"),

@@ -1,7 +1,7 @@
-"""`tasks generate`: writes generated tasks to a JSONL file or a folder of .py files, gated where asked; resumes.
+"""Writes generated tasks to a JSONL file or a folder of .py files, with a gate on request; resumes earlier runs.
 
 A file NAME.jsonl has one task a line. A folder has one .py file a task and `manifest.jsonl` with the same facts. Tasks
-that the gate or the lint turned down are kept with the reason in NAME.rejected.jsonl (`rejected.jsonl` in a folder).
+rejected by gate or lint are kept with the reason in NAME.rejected.jsonl (`rejected.jsonl` in a folder).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEGENERATE = frozenset(
     "nondeterministic random-output mutates-inputs stateful not-finite uniform-output constant-output unread-input "
     "constant-input".split()
 )
-"""Rules of the lint that turn a generated task down; the others (sizes, weights without effect) are kept as notes."""
+"""Lint rules that reject a generated task; the others (sizes, weights without effect) are kept as notes."""
 
 TIMING: dict[str, Any] = {"backend": "gpu", "policy": "libraries", "trials": 1, "timing_seconds": 0.3}
 """Options of an evaluator that only times references."""
@@ -39,33 +39,33 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Wish:
-    """What was asked for."""
+    """A request for generated tasks."""
 
     count: int
-    """Tasks that are to be kept."""
+    """Number of tasks to keep."""
     seed: int
     families: tuple[str, ...] | None = None
     split: str = "train"
 
     def stream(self) -> Iterator[GeneratedTask]:
-        """The tasks in order: more than `count`, as some may be turned down."""
+        """Yields the tasks in order, more than `count`, since some may be rejected."""
         return generate(self.seed, 2 * self.count + 100, families=self.families, split=self.split)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run made."""
+    """The result of a run."""
 
     kept: int
     rejected: int
     resumed: int
-    """Tasks that an earlier run had done."""
+    """Tasks that an earlier run wrote."""
     families: dict[str, int]
     seconds: float
 
 
 def row_of(task: GeneratedTask) -> Row:
-    """A task as a line of a JSONL file."""
+    """Returns a task as a line of a JSONL file."""
     return {
         "task_id": task.name,
         "family": task.family,
@@ -81,7 +81,7 @@ def row_of(task: GeneratedTask) -> Row:
 
 
 class Output:
-    """Where rows go: a JSONL file, or a folder. Lines are written whole; half a line of a killed run is cut off."""
+    """A JSONL file or a folder that takes rows. Cuts off an incomplete last line of a killed run."""
 
     def __init__(self, path: Path) -> None:
         self.folder = None if path.suffix == ".jsonl" else path
@@ -95,7 +95,7 @@ class Output:
             raise _unwritable(self.kept.parent, error) from error
 
     def done(self) -> dict[str, str]:
-        """Names and digests of the tasks that are there already, kept ones first."""
+        """Returns names and digests of the tasks already written, kept ones first."""
         found = {}
         for file in (self.kept, self.rejected):
             for line in _whole_lines(file):
@@ -109,7 +109,7 @@ class Output:
         return found
 
     def count(self) -> int:
-        """Tasks kept so far."""
+        """Returns the number of tasks kept so far."""
         return len(_whole_lines(self.kept))
 
     def keep(self, row: Row) -> None:
@@ -124,7 +124,7 @@ class Output:
         _append(self.kept, row)
 
     def reject(self, row: Row) -> None:
-        """Adds a task that was turned down; `row` has the reason."""
+        """Adds a rejected task; `row` has the reason."""
         _append(self.rejected, row)
 
 
@@ -133,7 +133,7 @@ def _unwritable(path: Path, error: OSError) -> UsageError:
 
 
 def _whole_lines(file: Path) -> list[str]:
-    """The lines of a file; what follows the last end of a line is cut off from it."""
+    """Returns the lines of a file; truncates the file after its last newline."""
     try:
         if not file.exists():
             return []
@@ -164,12 +164,12 @@ def write(
     jobs: int = 1,
     show: Callable[[Row], None] | None = None,
 ) -> Outcome:
-    """Writes the tasks that are missing. With an evaluator each one passes lint and gate first, `jobs` at once.
+    """Writes the missing tasks. With an evaluator, each passes lint and gate first, `jobs` at once.
 
-    `timer`, an evaluator of a GPU, measures how long the reference takes (`eager_ms`) of those that pass.
+    `timer`, an evaluator on a GPU, measures the reference's time (`eager_ms`) of the tasks that pass.
 
-    `show` gets each row as it is done, with `state` and `reason`. Raises `UsageError` when the place holds other tasks
-    than this wish makes, or cannot be written.
+    `show` gets each finished row, with `state` and `reason`. Raises `UsageError` where the output holds tasks of
+    another request, or cannot be written.
     """
     started = time.monotonic()
     output = Output(path)
@@ -198,7 +198,7 @@ def write(
 
 
 def _compare(stream: Iterator[GeneratedTask], done: dict[str, str], where: str) -> None:
-    """Takes the tasks that are done from a wish's stream: they must be its first ones. Raises `UsageError`."""
+    """Skips the finished tasks in a request's stream, of which they must be the first. Raises `UsageError`."""
     for task in itertools.islice(stream, len(done)):
         if done.get(task.name) != hashlib.sha256(task.source.encode()).hexdigest():
             raise UsageError(
@@ -208,7 +208,7 @@ def _compare(stream: Iterator[GeneratedTask], done: dict[str, str], where: str) 
 
 
 def _checked(tasks: Iterator[GeneratedTask], evaluator: Evaluator, timer: Evaluator | None, jobs: int) -> Iterator[Row]:
-    """Rows in order, each with the gate's state and the reason against it."""
+    """Yields rows in order, each with the gate's state and the reason of a rejection."""
     evaluator.pool.warm()
     executor = ThreadPoolExecutor(max_workers=max(1, jobs))
     waiting: collections.deque[Future[Row]] = collections.deque()
@@ -226,9 +226,10 @@ def _checked(tasks: Iterator[GeneratedTask], evaluator: Evaluator, timer: Evalua
 
 
 def examine(task: GeneratedTask, evaluator: Evaluator, timer: Evaluator | None = None) -> Row:
-    """A row with `state` (`sound`, `hardened`, `quarantined`, `degenerate`, `cannot run`), `reason`, and `notes`.
+    """Judges a task; returns its row with `state` (`sound`, `hardened`, `quarantined`, `degenerate`, `cannot run`),
+    `reason`, and `notes`.
 
-    With a timer, good ones have `eager_ms`, or a note that says why there is none.
+    With a timer, a passing task has `eager_ms`, or a note with the reason why not.
     """
     row = row_of(task)
     record = Task(
@@ -258,7 +259,7 @@ def examine(task: GeneratedTask, evaluator: Evaluator, timer: Evaluator | None =
 
 
 def eager_ms(task: Task, timer: Evaluator) -> tuple[float | None, str]:
-    """Milliseconds of a call of the reference at its own size, or why there are none: it is its own candidate.
+    """Returns the reference's time per call at its own size in ms, or the reason for None. It is its own candidate.
 
     `timer` allows libraries (`TIMING`).
     """
@@ -272,11 +273,11 @@ def eager_ms(task: Task, timer: Evaluator) -> tuple[float | None, str]:
 
 
 def line(row: Row) -> str:
-    """One task as a line of progress."""
+    """Returns one task as a line of progress."""
     state = row.get("state", "")
     return f"{row['task_id']}: {row['signature']}" + (f": {state}, {row['reason']}" if row.get("reason") else "")
 
 
 def counts(rows: Sequence[Row]) -> dict[str, int]:
-    """How many rows are in each state."""
+    """Returns the number of rows per state."""
     return dict(collections.Counter(str(r.get("state", "not checked")) for r in rows))

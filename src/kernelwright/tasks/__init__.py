@@ -1,6 +1,6 @@
-"""Tasks: where they come from. A file, a folder, a row of a data set, or a name of one that ships with the package.
+"""Loads tasks from files, folders, rows of data sets, and the tasks bundled with the package.
 
-Reading executes nothing of a task. `workloads`, `reference` and `inputs` do; they run in the oracle only.
+Loading executes none of a task's code. `workloads`, `reference` and `inputs` do; they run in the oracle only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BUNDLED = Path(__file__).resolve().parents[1] / "data" / "tasks"
 
 
 def bundled_tasks() -> list[str]:
-    """Names of the tasks that ship with the package."""
+    """Returns the names of the bundled tasks."""
     return sorted(p.name for p in _BUNDLED.iterdir() if is_task_folder(p)) if _BUNDLED.is_dir() else []
 
 
@@ -56,14 +56,15 @@ def load_task(
     reference_field: str = "reference",
     id_field: str | None = None,
 ) -> Task:
-    """One task: a `.py` file, a task folder, `FILE.jsonl#ID`, a JSONL file of one row, or the name of a bundled task.
+    """Loads one task: a `.py` file, a task folder, `FILE.jsonl#ID`, a one-row JSONL file, or a bundled task's name.
+
     Raises `TaskError`.
 
     `FOLDER:backward` is the backward task of a folder in robust-kbench's format.
     """
     text = str(spec)
     otherwise = "name a .py file, a task folder, FILE.jsonl#ID, or one that `kernelwright tasks list` shows"
-    if not text.strip():  # which a path would take for where we stand
+    if not text.strip():  # Path would read it as the current folder
         raise TaskError("the name of the task is empty", hint=otherwise)
     path = Path(text)
     there = _exists(path)
@@ -84,10 +85,10 @@ def load_task(
 
 
 def _robust(text: str) -> Path | None:
-    """The folder in robust-kbench's format that is named, with or without a direction behind it."""
+    """Returns the folder in robust-kbench's format that is named, with or without a direction behind it."""
     path = Path(text)
     path = path if _exists(path) else Path(split_direction(text)[0])
-    named = path != Path(text)  # a direction is asked for: of a folder that may be no such folder
+    named = path != Path(text)  # a direction was given, perhaps for another kind of folder
     wanted = _exists(path) and path.is_dir() and (named or not is_task_folder(path))
     return path if wanted and (named or is_robust_folder(path)) else None
 
@@ -136,10 +137,10 @@ def load_suite(
     policy: LibraryRule | None = None,
     limit: int | None = None,
 ) -> list[Task]:
-    """Many tasks: `starter`, a folder, a JSONL file, `hub:OWNER/NAME[:SPLIT]` or `kernelbench:LEVEL`.
+    """Loads many tasks: `starter`, a folder, a JSONL file, `hub:OWNER/NAME[:SPLIT]` or `kernelbench:LEVEL`.
 
-    A file or row that is no task is left out with a warning (logger `kernelwright`); `TaskError` when none is one.
-    `limit` counts files and rows, broken ones included.
+    Leaves out a file or row that is not a task, with a warning (logger `kernelwright`). Raises `TaskError` where none
+    is. `limit` counts files and rows, broken ones included.
     """
     text = str(spec)
     otherwise = "name a folder of tasks, a JSONL file, starter, kernelbench:LEVEL or hub:OWNER/NAME"
@@ -173,7 +174,7 @@ def load_suite(
 
 
 def task_folders(spec: str | Path) -> dict[str, Path]:
-    """The native folders among the tasks of a source, by the task's name; those that cannot be read are left out."""
+    """Returns the native task folders of a source, by the task's name; leaves out unreadable ones."""
     path = Path(spec)
     if str(spec) == "starter" and not _exists(path):
         folders = [_BUNDLED / name for name in bundled_tasks()]
@@ -215,7 +216,7 @@ def _is_task(path: Path) -> bool:
 
 
 def _loaders(path: Path, policy: LibraryRule | None) -> list[Callable[[], Task]]:
-    """What reads the tasks of one entry of a folder: two where it holds a forward and a backward one."""
+    """Returns the loaders of one folder entry: two where it holds a forward and a backward task."""
     if path.is_dir() and not is_task_folder(path) and is_robust_folder(path):
         ways = [w for w in DIRECTIONS if (path / f"func_{w}.py").is_file()]
         return [partial(load_robust, path, policy, way) for way in ways]
@@ -223,5 +224,5 @@ def _loaders(path: Path, policy: LibraryRule | None) -> list[Callable[[], Task]]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A sort key that puts `2_x` before `10_x`."""
+    """Returns a sort key that puts `2_x` before `10_x`."""
     return [(int(t), "") if t.isdecimal() else (-1, t) for t in re.split(r"(\d+)", name)]

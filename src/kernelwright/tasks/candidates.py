@@ -1,4 +1,4 @@
-"""Reading candidates from files, and telling what they are written in. Judges nothing, executes nothing."""
+"""Reads candidates from files and detects their language. Judges nothing, executes nothing."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SUFFIXES: dict[str, Language] = {".cu": "cuda", ".cpp": "cpp", ".cc": "cpp", ".
 
 
 _EITHER = re.compile(r"^[ \t]*#[ \t]*(?:el)?if\w*\b.*\b(?:USE_ROCM|__HIP\w*|__AMD\w*)\b", re.MULTILINE)
-"""A text that asks which of the two it is compiled for is CUDA as well."""
+"""A text with a preprocessor test for ROCm or AMD is CUDA as well as HIP."""
 
 
 def detect_language(text: str, suffix: str = ".py") -> Language:
-    """What a candidate is written in: by its suffix, or for Python by the kernels it holds (`torch` when none).
+    """Returns a candidate's language: by its suffix, or for Python by its kernels (`torch` where it has none).
 
-    Comments and docstrings do not count. Text that is no Python is judged by its words as a whole.
+    Comments and docstrings do not count. A text that is not Python is classified by all its words.
     """
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
@@ -40,10 +40,10 @@ def detect_language(text: str, suffix: str = ".py") -> Language:
 
 
 def suffix_of(text: str) -> str:
-    """The suffix of the file that a text without a name would be: `.cu` or `.cpp` for C++, else `.py`.
+    """Returns the file suffix for a text without a name: `.cu` or `.cpp` for C++, else `.py`.
 
-    C++ has `#include` lines and nothing that begins as Python's imports and classes do: Python with a CUDA string that
-    is never closed has both.
+    C++ has `#include` lines and no lines that begin like Python's imports and classes. Python with an unclosed CUDA
+    string has both.
     """
     if not _INCLUDE.search(text) or _PYTHON.search(text):
         return ".py"
@@ -55,7 +55,7 @@ _PYTHON = re.compile(r"^(import \w|from [\w.]+ import|class \w+.*:\s*$|\w+\s*=\s
 
 
 def _words_and_strings(text: str) -> tuple[set[str], str]:
-    """Names that the code uses (variables, attributes, keywords, modules), and all its strings joined."""
+    """Returns names that the code uses (variables, attributes, keywords, modules), and all its strings joined."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -82,7 +82,7 @@ def _words_and_strings(text: str) -> tuple[set[str], str]:
 
 
 def candidate_from_text(text: str, origin: str, suffix: str = ".py") -> Candidate:
-    """A candidate from text, named after where it came from."""
+    """Returns a candidate from text, named after its origin."""
     return Candidate(
         sources=(SourceFile(path=f"candidate{suffix}", content=text),),
         language=detect_language(text, suffix),
@@ -91,9 +91,9 @@ def candidate_from_text(text: str, origin: str, suffix: str = ".py") -> Candidat
 
 
 def load_candidate(path: Path | str) -> Candidate:
-    """A candidate from a `.py`, `.cu`, `.cpp` or `.hip` file. Raises `CandidateError`.
+    """Returns a candidate from a `.py`, `.cu`, `.cpp` or `.hip` file. Raises `CandidateError`.
 
-    Whether it defines the class `ModelNew` is for the judge to say: a candidate without it gets a verdict.
+    Does not check for the class `ModelNew`: a candidate without it gets a verdict from the judge.
     """
     file = Path(path)
     text = read_text(file, CandidateError, "the candidate")

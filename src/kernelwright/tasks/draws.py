@@ -1,6 +1,6 @@
-"""Torch modes under which a task's own code runs: all tensors on one device, random draws from the judge's seeds.
+"""Torch modes for a task's own code: all tensors on one device, random draws from the judge's seeds.
 
-Nothing here calls the task; `tasks.inputs` and `tasks.probe` do. No global state but torch's and the draws' own seeds.
+Does not call the task; `tasks.inputs` and `tasks.probe` do. Changes no global state but torch's seeds.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _RANDOM = {
     *("random_", "exponential_", "cauchy_", "geometric_", "log_normal_", "binomial"),
 }
 home = "cpu"
-"""Where inputs are made and references run; a child that works on a GPU sets it once, for its whole life."""
+"""The device of inputs and references; a child process that works on a GPU sets it once."""
 
 _HEAVY_LIMIT = 60.0
 _OUTLIER = 200.0
 
 
 class OnDevice(TorchFunctionMode):
-    """Puts every tensor on one device (`cpu`, or `meta` to learn shapes without memory), whatever the task asks for."""
+    """Puts every tensor on one device, whatever device the task names: `cpu`, or `meta` for shapes without memory."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Draws(TorchFunctionMode):
         self.seed = seed
         self.calls = 0
         self.floats = 0
-        """Floating draws that another distribution replaces, or would replace."""
+        """Number of floating draws that another distribution replaces, or would replace."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -92,19 +92,20 @@ class Draws(TorchFunctionMode):
 
 
 def seed_all(seed: int) -> None:
-    """`torch.manual_seed` for the devices that are used here; that one formats a traceback for each that is not."""
+    """Seeds the devices in use; `torch.manual_seed` formats a traceback for each device that is not."""
     torch.random.default_generator.manual_seed(seed)
     if home == "cuda":
         torch.cuda.manual_seed_all(seed)
 
 
 def draw_key(seed: int, call: int) -> int:
-    """A seed for one draw: equal (seed, call) give equal draws, neighbours share nothing."""
+    """Returns a seed for one draw: equal (seed, call) give equal draws, neighbours share nothing."""
     return int(np.random.SeedSequence([seed % (1 << 64), call]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Number, Number] | None:
-    """(whether the task draws non-negative values, centre, size) of a floating draw; None to leave it as it is."""
+    """Returns (whether the task draws non-negative values, centre, size) of a floating draw; None to leave it as it
+    is."""
     if name in _UNIT:
         return True, 0.0, 1.0
     if name == "uniform_":
@@ -123,7 +124,8 @@ def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, 
 def _draw(
     kind: Distribution, shape: torch.Size, generator: torch.Generator, unit: bool, centre: Number, size: Number
 ) -> torch.Tensor:
-    """Float32 values of one distribution. `unit`: the task's own are uniform from `centre` to `centre + size`."""
+    """Returns float32 values of one distribution. `unit`: the task's own are uniform from `centre` to `centre +
+    size`."""
     if kind == "uniform":
         values = torch.rand(shape, generator=generator, device=generator.device)
         values = values if unit else 2 * values - 1
@@ -134,12 +136,12 @@ def _draw(
     elif kind == "peaked":
         values = _peaked(shape, generator)
     elif kind == "wide":
-        # A row's size is anything from a sixteenth to sixteen: no one constant fits all rows.
+        # A row's scale is between 1/16 and 16, so that no one constant fits all rows.
         values = _normal(shape, generator) * torch.exp2(8 * _of_rows(shape, generator) - 4)
     elif kind == "shifted":
         values = _normal(shape, generator) + 8 * _of_rows(shape, generator) - 4
     elif kind == "near_one":
-        # Long products of these neither vanish nor overflow.
+        # Long products of these values neither vanish nor overflow.
         values = _signs(shape, generator) * torch.exp2((_uniform(shape, generator) - 0.5) / 2)
     else:
         values = _constant_rows(shape, generator, unit)
@@ -155,17 +157,17 @@ def _uniform(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
 
 
 def _signs(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-    """Plus and minus one."""
+    """Returns random values of plus and minus one."""
     return 2.0 * torch.randint(0, 2, shape, generator=generator, device=generator.device) - 1.0
 
 
 def _of_rows(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """One uniform value for each row (last dimension); for each element of a vector."""
+    """Returns one uniform value for each row (last dimension); for each element of a vector."""
     return _uniform((*shape[:-1], 1) if len(shape) > 1 else shape, generator)
 
 
 def _peaked(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Small noise with one large value of either sign at a random place of each row: what averages and samples miss."""
+    """Returns small noise with one large value of either sign per row, which averages and samples miss."""
     values = 0.1 * _normal(shape, generator)
     if not values.dim() or not values.numel():
         return values
@@ -176,14 +178,15 @@ def _peaked(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
 
 
 def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Student's t with two degrees of freedom, bounded, and about one far outlier in 4096, one of them near the end.
+    """Returns Student's t with two degrees of freedom, bounded, and about one far outlier in 4096, one of them near the
+    end.
 
-    The first is positive and beyond what an exponential in single precision takes, whatever the seed.
+    At every seed the first outlier is positive and overflows an exponential in float32.
     """
     normal = torch.randn(shape, generator=generator, device=generator.device)
     chi = torch.empty(shape, device=generator.device).exponential_(generator=generator)
     values = normal / chi.sqrt().clamp_min(1e-6)
-    # Squeezed instead of clipped: clipping would make ties.
+    # Squeezed, since clipping would make ties.
     values = values / (1 + values.abs() / _HEAVY_LIMIT)
     flat = values.view(-1)
     count = flat.numel()
@@ -192,7 +195,7 @@ def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
         where = torch.randint(0, count, (far,), generator=generator, device=generator.device)
         back = torch.randint(0, max(1, count // 64), (1,), generator=generator, device=generator.device)
         where[-1] = count - 1 - int(back)
-        if where.is_cuda:  # a GPU writes to the same place twice in any order
+        if where.is_cuda:  # a GPU writes twice to one place in any order
             where = where.unique()
             far = where.numel()
         sizes = 0.25 + 0.75 * torch.rand(far, generator=generator, device=generator.device)
@@ -202,10 +205,10 @@ def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
 
 
 def _constant_rows(shape: torch.Size, generator: torch.Generator, unit: bool) -> torch.Tensor:
-    """One value per row (last dimension), a multiple of 1/4 (1/8 for `unit`) and not small.
+    """Returns one value per row (last dimension), a multiple of 1/4 (1/8 for `unit`) and not small.
 
-    Such values are exact in every floating dtype, and so are sums of many thousands of them or of their squares: an
-    honest mean of a constant row is that constant and a variance is zero, in whatever order they are computed.
+    These values are exact in every floating dtype, and so are sums of many thousands of them or of their squares. An
+    honest mean of a constant row is therefore that constant and its variance zero, in any order of operations.
     """
     rows = shape[:-1]
     if unit:

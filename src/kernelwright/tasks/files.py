@@ -1,4 +1,4 @@
-"""Reading text files that a user names: one clear error for each way in which that can fail."""
+"""Reads text files that a user names, with one clear error for each way to fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_BYTES = 64 << 20
 
 
 def read_text(path: Path, error: type[TaskError] | type[CandidateError], what: str) -> str:
-    """The file's text as UTF-8; raises `error` when it is missing, a folder, empty, too large, or not UTF-8."""
+    """Returns the file's text as UTF-8; raises `error` when it is missing, a folder, empty, too large, or not UTF-8."""
     try:
         if path.is_dir():
             raise error(f"{what} {str(path)!r} is a folder", hint="name a file")

@@ -1,10 +1,9 @@
-"""Tasks that ask for gradients too: a reference with `GRADIENTS = True` at its top.
+"""Adds gradients to the outputs of a task whose reference has `GRADIENTS = True` at its top.
 
-A call then gives the outputs, and behind them the gradients of their weighted sum with respect to each floating input
-and each parameter, parameters in the order of their names. The weights are normal numbers, the same in every call of
-one shape: inputs change, and gradients with them. Both sides do it by the same subclass of their model, so that a
-candidate writes what it would write for training: a `forward` through `torch.autograd.Function`, or anything else that
-autograd can differentiate.
+A call returns the outputs, then the gradients of their weighted sum with respect to each floating input and each
+parameter, parameters in the order of their names. The weights are normal random numbers, equal in every call of one
+shape. Reference and candidate use the same subclass of their model, so a candidate is written as for training: a
+`forward` through `torch.autograd.Function`, or anything else that autograd can differentiate.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import torch
 
 SEED = 0x5EED
 device = "cpu"
-"""Where this process draws the weights: where its tensors really are."""
+"""The device of this process's tensors, on which the weights are drawn."""
 
 
 def differentiated(model: type[Any]) -> type[Any]:
-    """The model's class with a `forward` that returns its outputs and their gradients, all detached.
+    """Returns a subclass of the model whose `forward` returns outputs and their gradients, all detached.
 
-    Raises `TypeError` where it is no class of `torch.nn.Module`.
+    Raises `TypeError` for anything but a class of `torch.nn.Module`.
     """
     if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
         raise TypeError(f"a task with GRADIENTS needs a class of torch.nn.Module, not {model!r}")
@@ -43,16 +42,16 @@ def differentiated(model: type[Any]) -> type[Any]:
 
 
 def _gradients(outputs: list[torch.Tensor], leaves: list[torch.Tensor]) -> list[torch.Tensor]:
-    """One gradient for each leaf in memory of its own; zeros where the outputs do not depend on it."""
+    """Returns one gradient per leaf, each in memory of its own; zeros where no output depends on the leaf."""
     roots = [o for o in outputs if o.requires_grad and o.is_floating_point()]
-    with torch._C.DisableTorchFunction():  # a task's draws are redirected; these are not the task's
+    with torch._C.DisableTorchFunction():  # the task's draws are redirected, and this draw is not the task's
         generator = torch.Generator(device=device).manual_seed(SEED)
         weights = [
             torch.randn(o.shape, generator=generator, device=device, dtype=torch.float32).to(o.dtype) for o in roots
         ]
     if not roots:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    # In this thread: one of autograd's own need not have the CUDA context in which a candidate's kernels are loaded.
+    # Autograd's own threads may lack the CUDA context in which a candidate's kernels are loaded.
     with torch.autograd.set_multithreading_enabled(False):
         found = torch.autograd.grad(roots, leaves, weights, allow_unused=True)
     taken = {w.untyped_storage().data_ptr() for w in weights}
@@ -60,14 +59,14 @@ def _gradients(outputs: list[torch.Tensor], leaves: list[torch.Tensor]) -> list[
     for gradient, leaf in zip(found, leaves, strict=True):
         value = torch.zeros_like(leaf) if gradient is None else gradient.detach()
         place = value.untyped_storage().data_ptr()
-        # Autograd hands one tensor to several leaves, or a weight itself, where the derivative is one.
+        # Where the derivative is one, autograd returns a weight itself, or one tensor for several leaves.
         gradients.append(value.clone() if place in taken or not value.is_contiguous() else value)
         taken.add(place)
     return gradients
 
 
 def _leaf(value: Any, leaves: list[torch.Tensor]) -> Any:
-    """An argument whose floating tensors are leaves, which are noted in their order."""
+    """Returns an argument with detached tensors; appends the floating ones to `leaves` in order."""
     if isinstance(value, torch.Tensor):
         leaf = value.detach()
         if leaf.is_floating_point():

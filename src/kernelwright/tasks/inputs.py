@@ -1,10 +1,10 @@
-"""Inputs made by the judge's seeds, and the reference run on them: in its own dtype, in float64, at low precision.
+"""Makes inputs from the judge's seeds and runs the reference on them: in its own dtype, in float64, at low precision.
 
-A task's `get_inputs` is run as it is, but every random draw in it comes from a generator keyed by (seed, number of the
-draw) and, if so asked, from another distribution. What the task does with its draws afterwards (A + A.T, softmax,
-masks, sorting) therefore still holds. Integer and boolean draws keep their dtype and range under every distribution.
+A task's `get_inputs` runs unchanged, but each random draw in it comes from a generator keyed by (seed, number of the
+draw) and may follow another distribution. The task's own operations on its draws (A + A.T, softmax, masks, sorting)
+therefore still hold. Integer and boolean draws keep their dtype and range under every distribution.
 
-Runs only where a task's own code may run, since it calls that code; imports torch. It compares nothing.
+Calls a task's code, so it runs only where such code may run; imports torch. It compares nothing.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from kernelwright.tasks import draws, metric
 from kernelwright.tasks.draws import Draws, OnDevice, draw_key
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "uniform", "normal", "heavy_tail", "constant_rows")
-"""Values that every task is judged on where it can take them."""
+"""Distributions on which every task is judged, unless the reference cannot run on them."""
 HARDENING: tuple[Distribution, ...] = ("peaked", "wide", "shifted", "near_one")
-"""Values for tasks that a null kernel passes under all of the others (see `evaluation.judge.null_kernel_gate`)."""
+"""Distributions for tasks that a null kernel passes under all others (see `evaluation.judge.null_kernel_gate`)."""
 
 _UNSEEN = 1 << 40
-"""A number that no draw of a `get_inputs` has."""
+"""A draw number above those of any `get_inputs`."""
 
 Namespace = dict[str, Any]
 
 
 def home() -> str:
-    """The device of this process's inputs and references (`draws.home`)."""
+    """Returns the device of this process's inputs and references (`draws.home`)."""
     return draws.home
 
 
 def make_inputs(namespace: Namespace, distribution: Distribution, seed: int) -> list[Any]:
-    """The arguments of one forward call: what the task's `get_inputs` returns when its draws come from `seed`.
+    """Returns the arguments of one forward call: the result of `get_inputs` with its draws from `seed`.
 
-    Equal arguments give bit-equal inputs. Raises `TaskError` when `get_inputs` is missing or returns no list.
+    Equal arguments give bit-equal inputs. Raises `TaskError` where `get_inputs` is missing or does not return a list.
     """
     return _inputs(namespace, Draws(distribution, seed))
 
@@ -67,7 +67,8 @@ def _inputs(namespace: Namespace, source: Draws) -> list[Any]:
 
 
 def construct(namespace: Namespace, seed: int) -> Any:
-    """The task's `Model` with its own weights from `seed`, on the CPU. Raises `TaskError` when there is no `Model`."""
+    """Returns the task's `Model` with its own weights from `seed`, on the CPU. Raises `TaskError` when there is no
+    `Model`."""
     if not callable(namespace.get("Model")):
         raise TaskError("the reference defines no Model", hint="name the reference's nn.Module class Model")
     torch.manual_seed(seed)
@@ -78,7 +79,8 @@ def construct(namespace: Namespace, seed: int) -> Any:
 
 
 def init_arguments(namespace: Namespace) -> Any:
-    """What `get_init_inputs` returns: a list, or a dict of keyword arguments; an empty list where there is none."""
+    """Returns the result of `get_init_inputs`: a list, or a dict of keyword arguments; an empty list where it is
+    missing."""
     get = namespace.get("get_init_inputs")
     init = get() if callable(get) else []
     if init is None:
@@ -91,7 +93,7 @@ def init_arguments(namespace: Namespace) -> Any:
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """The same nest of lists, tuples and dicts with every tensor replaced."""
+    """Returns the same nest of lists, tuples and dicts with every tensor replaced."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -104,14 +106,14 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors of a nest, in order."""
+    """Returns the tensors of a nest, in order."""
     found: list[torch.Tensor] = []
     map_tensors(value, found.append)
     return found
 
 
 def replaced(value: Any, new: dict[int, torch.Tensor]) -> Any:
-    """The same nest with some tensors, by their number in `tensors_in`, replaced by others."""
+    """Returns the same nest with some tensors, by their number in `tensors_in`, replaced by others."""
     numbers = itertools.count()
 
     def swap(tensor: torch.Tensor) -> torch.Tensor:
@@ -121,7 +123,8 @@ def replaced(value: Any, new: dict[int, torch.Tensor]) -> Any:
 
 
 def to_float64(value: Any) -> Any:
-    """The same nest in memory of its own with floating tensors in float64; integers and booleans keep their dtype."""
+    """Returns the same nest in memory of its own with floating tensors in float64; integers and booleans keep their
+    dtype."""
     return map_tensors(value, lambda t: _wide(t.detach()).clone())
 
 
@@ -134,8 +137,8 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 def randomise_weights(model: Any, seed: int) -> dict[str, torch.Tensor]:
     """Gives parameters and running statistics fresh values of about their own size; returns a copy of the state.
 
-    A layer that starts as zeros or ones gets real values, so that it cannot be skipped unseen. What was positive and
-    not constant stays positive. Other buffers (masks, tables of positions) are part of the computation and are kept.
+    A layer that starts as zeros or ones gets other values, so that a candidate cannot skip it. Positive values that
+    are not constant stay positive. Other buffers (masks, position tables) belong to the computation and are kept.
     """
     if not isinstance(model, torch.nn.Module):
         return {}
@@ -154,7 +157,7 @@ def randomise_weights(model: Any, seed: int) -> dict[str, torch.Tensor]:
 
 
 def _like(parameter: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """New values around a parameter's own scale."""
+    """Returns new values around a parameter's own scale."""
     old = parameter.detach().to(torch.float32)
     low, high = float(old.min()), float(old.max())
     noise = torch.rand(old.shape, generator=generator)
@@ -166,13 +169,13 @@ def _like(parameter: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return low * (0.5 + noise)
     if low > 0:
         return low + (high - low) * noise
-    # A uniform law of the same mean and deviation: no value is far from where the layer's author put them.
+    # Uniform with the same mean and deviation, so that no value is far from the author's range.
     deviation, mean = float(old.std(correction=0)), float(old.mean())
     return mean + deviation * 3**0.5 * (2 * noise - 1)
 
 
 class _Widen(TorchFunctionMode):
-    """Lets a reference that names narrow dtypes in its forward run in float64 all the same."""
+    """Runs a reference in float64 even where its forward names narrower dtypes."""
 
     NARROW = (torch.float32, torch.float16, torch.bfloat16)
     CASTS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
@@ -202,7 +205,7 @@ def _float64_default() -> Iterator[None]:
 def reference_outputs(
     model: Any, inputs: Sequence[Any], dtype: torch.dtype | None = None, call_seed: int = 0
 ) -> list[torch.Tensor]:
-    """The reference's outputs as a flat list of tensors; model and inputs are left as they are.
+    """Returns the reference's outputs as a flat list of tensors; does not change model or inputs.
 
     `dtype` is None for the dtype that the task declares, or `torch.float64`. Python numbers come back as tensors.
     """
@@ -212,7 +215,7 @@ def reference_outputs(
 def run_reference(
     model: Any, inputs: Sequence[Any], dtype: torch.dtype | None = None, call_seed: int = 0
 ) -> tuple[list[torch.Tensor], list[list[int]]]:
-    """As `reference_outputs`, and [output, input] of what the reference hands through, in one piece of memory."""
+    """Returns `reference_outputs`, and an [output, input] pair for each output that shares an input's memory."""
     wide = dtype is torch.float64
     twin = _twin(model, _wide if wide else None)
     values = to_float64(list(inputs)) if wide else map_tensors(list(inputs), torch.Tensor.clone)
@@ -229,13 +232,14 @@ def _handed(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> 
 
 
 def _twin(model: Any, change: Callable[[torch.Tensor], torch.Tensor] | None) -> Any:
-    """A copy of a model, optionally with its floating tensors changed: weights, buffers and plain attributes."""
+    """Returns a copy of a model, optionally with its floating tensors changed: weights, buffers and plain
+    attributes."""
     twin = copy.deepcopy(model)
     if change is None or not isinstance(twin, torch.nn.Module):
         return twin
     if any(p.requires_grad for p in twin.parameters()):
         twin.requires_grad_(False)
-    # Shared tensors stay shared. The original is kept with its twin, so that its id is not given to another one.
+    # Shared tensors stay shared. The original is kept beside its twin, so that its id is not reused.
     seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def once(tensor: torch.Tensor) -> torch.Tensor:
@@ -256,14 +260,14 @@ def _twin(model: Any, change: Callable[[torch.Tensor], torch.Tensor] | None) -> 
 
 
 def copied(model: Any) -> Any:
-    """A copy of a model, which may be called without a trace in the original."""
+    """Returns a copy of a model; calls of it do not change the original."""
     return _twin(model, None)
 
 
 def flatten_outputs(value: Any) -> list[torch.Tensor]:
-    """A forward's result as a flat list of plain tensors, dicts in their order, None left out.
+    """Returns a forward's result as a flat list of plain tensors, dicts in their order, without None.
 
-    Raises `TaskError` for a result that holds anything but tensors and numbers.
+    Raises `TaskError` for a result with anything but tensors and numbers.
     """
     if value is None:
         return []
@@ -281,7 +285,8 @@ def flatten_outputs(value: Any) -> list[torch.Tensor]:
 
 
 def structure(value: Any) -> str:
-    """A result's structure in words, e.g. `(tensor, [tensor, tensor])`; the order is that of `flatten_outputs`."""
+    """Returns a result's structure in words, e.g. `(tensor, [tensor, tensor])`; the order is that of
+    `flatten_outputs`."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}: {structure(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
@@ -298,12 +303,12 @@ _UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat
 
 
 _NOISE = {torch.float64: 2.0**-48, torch.float32: 2.0**-19, torch.bfloat16: 2.0**-10, torch.float16: 2.0**-13}
-"""Relative noise of nearby inputs: for float32 about the backward error of a sequential sum of some thousand terms, and
-by far less than the next lower precision rounds to, at every dtype."""
+"""Relative noise of nearby inputs, per dtype. For float32 it is about the backward error of a sequential sum of some
+thousand terms. At every dtype it is far below the rounding of the next lower precision."""
 
 
 def round_significant(tensor: torch.Tensor) -> torch.Tensor:
-    """The values rounded to the significant bits of the precision below the tensor's dtype; same dtype."""
+    """Returns the values rounded to the significant bits of the precision below the tensor's dtype; same dtype."""
     bits = _SIGNIFICANT.get(tensor.dtype)
     if bits is None:
         return tensor
@@ -319,10 +324,10 @@ def low_precision_error(
     call_seed: int = 0,
     worst: Callable[[torch.Tensor, torch.Tensor], float] | None = None,
 ) -> list[float | None]:
-    """Per output, the error of the reference on inputs and weights rounded to the next lower precision.
+    """Returns, per output, the reference's error on inputs and weights rounded to the next lower precision.
 
     `exact` is `reference_outputs(..., torch.float64)`; the measure is `metric.worst`. None for integer outputs. Only
-    what goes in is rounded, arithmetic stays float64: no kernel of that lower precision does better.
+    inputs and weights are rounded and arithmetic stays float64, so no kernel of that lower precision is more accurate.
     """
     _restore(model, state)
     worst = worst or (lambda a, b: metric.worst(a.numpy(), b.numpy()))
@@ -331,9 +336,10 @@ def low_precision_error(
 
 
 def downgraded_outputs(model: Any, inputs: Sequence[Any], dtype: torch.dtype, call_seed: int = 0) -> list[torch.Tensor]:
-    """The reference in float64 on inputs and weights that went through a lower precision; outputs are not rounded.
+    """Returns the reference in float64 on inputs and weights that went through a lower precision; outputs are not
+    rounded.
 
-    That is the best a kernel with operands of that precision and wide accumulators can do.
+    No kernel with operands of that precision and wide accumulators is more accurate.
     """
     return _run_changed(model, inputs, lambda t: t.to(dtype).to(t.dtype) if t.is_floating_point() else t, call_seed)
 
@@ -346,11 +352,12 @@ def widen_honest(
     honest: Sequence[torch.Tensor],
     call_seed: int = 0,
 ) -> list[torch.Tensor]:
-    """`honest` with each element replaced by that of a run on inputs off by half an ulp, where that one is farther off.
+    """Returns `honest` with each element replaced by that of a run on inputs off by half an ulp, where that one is
+    farther off.
 
-    The reference in its own dtype may be lucky where another honest order of operations is not (a sum that cancels).
-    Half an ulp on every input is what such an order costs at least. Dtypes and integer outputs stay as they are, and so
-    do inputs such as masks (`_moved`): a run that takes a mask's ones for something else would excuse anything.
+    The reference in its own dtype may have a small error where another honest order of operations has a large one (a
+    sum that cancels). Another order costs at least half an ulp on every input. Dtypes and integer outputs stay, and so
+    do inputs such as masks (`_moved`), since a run with changed masks would excuse any error.
     """
     _restore(model, state)
     moved = _run_changed(model, inputs, lambda t: _moved(t, _nudge), call_seed)
@@ -366,10 +373,11 @@ def widen_honest(
 
 
 def _nudge(tensor: torch.Tensor) -> torch.Tensor:
-    """Float64 values moved by one unit round-off of the tensor's dtype, up for two in three and down for the others.
+    """Returns float64 values moved by one unit round-off of the tensor's dtype, up for two in three and down for the
+    others.
 
-    Mostly one direction: errors of a long sum then add up as in its worst order, instead of averaging out. Which ones
-    go down is drawn, so that equal values in any arrangement are told apart.
+    Most move in one direction, so that the errors of a long sum add up as in its worst order and do not average out.
+    The ones that move down are drawn, so that equal values become distinct in any arrangement.
     """
     if tensor.dtype not in _UNIT_ROUNDOFF:
         return tensor
@@ -377,7 +385,7 @@ def _nudge(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _directions(tensor: torch.Tensor, seed: int) -> torch.Tensor:
-    """Float64 values of a tensor's own size, two in three positive."""
+    """Returns float64 values of a tensor's own size, two in three positive."""
     wide = tensor.to(torch.float64)
     generator = torch.Generator(wide.device).manual_seed(seed)
     up = torch.rand(wide.shape, generator=generator, device=wide.device) < 2 / 3
@@ -390,13 +398,13 @@ _BITS = {
     torch.bfloat16: (torch.int16, 8),
     torch.float16: (torch.int16, 11),
 }
-"""Per dtype: an integer of its width, and its significant bits."""
+"""Per dtype: the integer dtype of its width, and its significant bits."""
 
 
 def _moved(tensor: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """A floating tensor moved, in float64, but for values that the next lower precision holds exactly.
+    """Returns a floating tensor moved, in float64, except values that the next lower precision holds exactly.
 
-    Zeros, masks, small integers and halves are no measurements, and what compares them means them exactly.
+    Zeros, masks, small integers and halves are not measurements; code that compares them means the exact value.
     """
     if tensor.dtype not in _BITS:
         return tensor
@@ -406,7 +414,7 @@ def _moved(tensor: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]) -
 
 
 def _drawn_in_rows(tensor: torch.Tensor) -> bool:
-    """Whether each row has one value, none of them zero, and they are more than a mask's two."""
+    """Tells whether each row holds one nonzero value, and the rows more values than a mask's two."""
     if tensor.dtype not in _BITS or tensor.dim() < 2 or tensor.shape[-1] < 2 or not tensor.numel():
         return False
     first = tensor[..., :1]
@@ -416,11 +424,11 @@ def _drawn_in_rows(tensor: torch.Tensor) -> bool:
 def nearby_outputs(
     model: Any, state: dict[str, torch.Tensor], inputs: Sequence[Any], call_seed: int, noise_seed: int, sign: int
 ) -> list[torch.Tensor] | None:
-    """Float64 outputs on inputs and weights moved by relative noise of `_NOISE`; `sign` -1 moves them the other way.
+    """Returns float64 outputs on inputs and weights moved by relative noise of `_NOISE`; `sign` -1 moves them the other
+    way.
 
-    Two in three values move alike, as in `_nudge`; masks and the like stay (`_moved`), but not rows of constants, as
-    the judge draws them: all of their values are such that any precision holds. None where the reference fails on such
-    inputs.
+    Two in three values move in one direction, as in `_nudge`. Masks stay (`_moved`), but the judge's constant rows move
+    although every precision holds their values exactly. Returns None where the reference fails on these inputs.
     """
     _restore(model, state)
     number = itertools.count()
@@ -431,14 +439,14 @@ def nearby_outputs(
 
     try:
         return _run_changed(model, inputs, lambda t: move(t) if _drawn_in_rows(t) else _moved(t, move), call_seed)
-    except Exception:  # a reference may check what it is given, and raise anything; out of memory among it
+    except Exception:  # a reference may check its inputs and raise anything; also out of memory
         return None
 
 
 def _run_changed(
     model: Any, inputs: Sequence[Any], change: Callable[[torch.Tensor], torch.Tensor], call_seed: int
 ) -> list[torch.Tensor]:
-    """Float64 outputs on changed inputs and weights."""
+    """Returns float64 outputs on changed inputs and weights."""
     twin = _twin(model, lambda t: _wide(change(t)))
     values = to_float64(map_tensors(list(inputs), change))
     draws.seed_all(call_seed)
@@ -458,17 +466,18 @@ def _is_inexact(tensor: torch.Tensor) -> bool:
 def usable_distributions(
     namespace: Namespace, seed: int, among: Sequence[Distribution] = DISTRIBUTIONS[1:]
 ) -> list[Distribution]:
-    """The distributions under which the task keeps its own preconditions, `own` first (see `examine_distributions`)."""
+    """Returns the distributions under which the task keeps its own preconditions, `own` first (see
+    `examine_distributions`)."""
     return [d for d, reason in examine_distributions(namespace, seed, among).items() if not reason]
 
 
 def examine_distributions(
     namespace: Namespace, seed: int, among: Sequence[Distribution] = DISTRIBUTIONS[1:]
 ) -> dict[Distribution, str]:
-    """Each distribution with why it cannot be used for this task; an empty text when it can.
+    """Returns each distribution with the reason why this task cannot use it; an empty text where it can.
 
-    A distribution is dropped when the reference raises or is no longer finite under it, when probabilities among the
-    inputs (non-negative rows that sum to 1) turn negative, and when integer outputs hang on ties.
+    A distribution is unusable where the reference raises or is not finite, where probabilities among the inputs
+    (non-negative rows that sum to 1) turn negative, and where integer outputs depend on ties.
     """
     model = construct(namespace, seed)
     own = Draws("own", seed)
@@ -520,7 +529,7 @@ def _is_probability(tensor: torch.Tensor) -> bool:
 
 
 def _has_ties(model: Any, values: list[Any], seed: int) -> bool:
-    """Whether integer outputs change when inputs move by half an ulp."""
+    """Tells whether integer outputs change when inputs move by half an ulp."""
     exact = reference_outputs(model, values, torch.float64, call_seed=seed)
     moved = _run_changed(model, values, _nudge, seed)
     return any(not torch.equal(a, b) for a, b in zip(exact, moved, strict=True) if not _is_inexact(a))

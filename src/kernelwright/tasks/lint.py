@@ -1,7 +1,8 @@
-"""What is wrong with a task's reference beyond what a null kernel shows: inputs that no output needs, weights likewise,
-state between calls, inputs that never change, values that are not finite, sizes that no clock can resolve.
+"""Lints a task's reference for faults that null kernels do not show.
 
-Runs only where a task's own code may run; imports torch. A note is `(rule, evidence)`; none of them forbids a task.
+It finds inputs and weights without effect on any output, state between calls, inputs that never change, values that are
+not finite, and sizes too small to time. Runs only where a task's own code may run; imports torch. A note is `(rule,
+evidence)`; none of them forbids a task.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ Note = tuple[str, str]
 Outputs = list[torch.Tensor]
 
 MAX_WEIGHTS = 48
-"""Parameters that are tried one by one."""
+"""Most parameters that are tested one by one."""
 LAUNCH_SECONDS = 4e-6
-"""About what one kernel launch costs on a current GPU."""
+"""Approximate cost of one kernel launch on a current GPU."""
 BYTES_PER_SECOND, FLOPS_PER_SECOND = 4.8e12, 6.7e13
-"""An H200's memory bandwidth and float32 rate (NVIDIA's data sheet): the fastest that a size could be done."""
+"""An H200's memory bandwidth and float32 rate (NVIDIA's data sheet): they bound the time of a size from below."""
 LARGE_GB = 24.0
-"""Above this a task does not fit a common GPU."""
+"""Memory in 1e9 bytes above which a task does not fit a common GPU."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One task at one size: its model, two draws of inputs, and what the reference makes of the first."""
+    """One task at one size: its model, two draws of inputs, and the reference's outputs on the first."""
 
     model: Any
     values: list[Any]
@@ -44,9 +45,9 @@ class Subject:
 
 
 def examine(source: str, constants: dict[str, Any], seed: int) -> tuple[list[Note], list[int]]:
-    """Notes on a task at one size, and the numbers of the input tensors on which no output depends.
+    """Returns notes on a task at one size, and the numbers of the input tensors on which no output depends.
 
-    Raises what the reference raises.
+    Raises the reference's own exceptions.
     """
     namespace = instantiate(source, constants)
     model = task_inputs.construct(namespace, seed)
@@ -64,7 +65,7 @@ def examine(source: str, constants: dict[str, Any], seed: int) -> tuple[list[Not
 def sizes(source: str, declared: Sequence[dict[str, Any]]) -> tuple[list[Note], float | None]:
     """Notes on the declared sizes, given by their constants, and the memory of the largest in 1e9 bytes.
 
-    Measured on torch's meta device, so that nothing is allocated; without a note where the task cannot run there.
+    Uses torch's meta device, so that nothing is allocated; returns no note where the task cannot run there.
     """
     costs = []
     for constants in declared:
@@ -93,7 +94,7 @@ def _item_size(source: str, constants: dict[str, Any]) -> int:
 
 
 def _inputs(subject: Subject) -> Iterator[Note]:
-    """Inputs that two seeds leave the same, which a kernel may have baked in."""
+    """Yields inputs that are equal under two seeds; a kernel may hard-code them."""
     pairs = zip(task_inputs.tensors_in(subject.values), task_inputs.tensors_in(subject.other), strict=True)
     same = [i for i, (a, b) in enumerate(pairs) if a.shape == b.shape and torch.equal(a, b)]
     if same:
@@ -101,7 +102,7 @@ def _inputs(subject: Subject) -> Iterator[Note]:
 
 
 def _calls(subject: Subject) -> Iterator[Note]:
-    """A reference that answers equal calls differently, or writes to what it was given."""
+    """Yields notes on a reference whose equal calls differ, or that writes to its inputs."""
     again = subject.run(subject.values)
     if not _equal(subject.outputs, again):
         yield "nondeterministic", "two calls with equal inputs, weights and seeds differ"
@@ -124,7 +125,7 @@ def _calls(subject: Subject) -> Iterator[Note]:
 
 
 def _values(subject: Subject) -> Iterator[Note]:
-    """Outputs that are not finite, all one value, or the same for other inputs."""
+    """Yields notes on outputs that are not finite, constant, or equal for other inputs."""
     for i, out in enumerate(subject.outputs):
         if (out.is_floating_point() or out.is_complex()) and not bool(out.isfinite().all()):
             yield "not-finite", f"output {i} holds {int((~out.isfinite()).sum())} NaN or infinite values"
@@ -135,7 +136,7 @@ def _values(subject: Subject) -> Iterator[Note]:
 
 
 def _unread(subject: Subject) -> Iterator[int]:
-    """Input tensors that may be replaced by another draw's without a change of any output."""
+    """Yields the numbers of input tensors that another draw's tensor can replace without a change of any output."""
     tensors = task_inputs.tensors_in(subject.values)
     for i, replacement in enumerate(task_inputs.tensors_in(subject.other)):
         if tensors[i].is_floating_point() and torch.equal(tensors[i], replacement):
@@ -150,12 +151,12 @@ def _unread(subject: Subject) -> Iterator[int]:
 def _try(subject: Subject, values: list[Any]) -> Outputs:
     try:
         return subject.run(values)
-    except Exception:  # such an input is refused, so it is read
+    except Exception:  # the reference refuses the input, so it reads it
         return []
 
 
 def _weights(subject: Subject) -> Iterator[Note]:
-    """Parameters that may take other values without a change of any output."""
+    """Yields notes on parameters that can take other values without a change of any output."""
     if not isinstance(subject.model, torch.nn.Module):
         return
     unused = []
@@ -172,7 +173,7 @@ def _weights(subject: Subject) -> Iterator[Note]:
 
 
 def _equal(one: Outputs, other: Outputs) -> bool:
-    """Bitwise, NaN equal to NaN."""
+    """Tells whether outputs are bitwise equal, NaN equal to NaN."""
     return len(one) == len(other) and all(
         a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
         for a, b in zip(one, other, strict=True)

@@ -1,14 +1,14 @@
-"""How far an output is from its reference, element by element: the one measure that oracle and judge share.
+"""Measures the error of an output against its reference per element, for oracle and judge alike.
 
-An error is stated relative to the element's own size plus the size of its neighbourhood:
+An error is relative to the element's own size plus the size of its neighbourhood:
 
     error_i = |out_i - ref_i| / (|ref_i| + rms of ref over the segment of element i)
 
-A segment is a piece of at most about 64 neighbours within one row. The neighbourhood matters because an element that
-happens to cancel to nearly zero still carries rounding of its neighbours' size. It is kept short, so that the large
-start of a decaying row (a cumulative product, a peaked softmax) does not hide what was never computed behind it.
+A segment has at most about 64 neighbours of one row. The neighbourhood counts because an element that cancels to nearly
+zero still carries rounding of its neighbours' size. Segments are short, so that the large start of a decaying row (a
+cumulative product, a peaked softmax) does not hide elements behind it that were never computed.
 
-numpy only. This does not decide anything: tolerances and verdicts are in `evaluation.compare.on_host`.
+numpy only. Decides nothing: tolerances and verdicts are in `evaluation.compare.on_host`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from __future__ import annotations
 import numpy as np
 
 SEGMENT = 64
-"""Elements of a segment, about."""
+"""Approximate number of elements of a segment."""
 MIN_ROW = 8
 """Rows shorter than this are joined with the dimension before them."""
 ZERO_SEGMENT = 1e-3
-"""Share of the tensor's own size that stands in for a segment that is exactly zero."""
+"""Share of the tensor's own size that replaces the size of an all-zero segment."""
 
 
 def segment_starts(shape: tuple[int, ...]) -> np.ndarray:
-    """Offsets, in row-major order, at which segments start; every element lies in exactly one."""
+    """Returns offsets, in row-major order, at which segments start; every element lies in exactly one."""
     size = int(np.prod(shape, dtype=np.int64))
     if size == 0:
         return np.zeros(0, dtype=np.int64)
@@ -33,9 +33,10 @@ def segment_starts(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def around(shape: tuple[int, ...], where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The flat indices of all elements that share a segment with one of `where`, and where each segment begins there.
+    """Returns the flat indices of all elements that share a segment with one of `where`, and where each segment begins
+    there.
 
-    Both ascend. What lies elsewhere costs nothing.
+    Both ascend. Elements elsewhere cost no time.
     """
     row, edges = _edges(shape)
     pieces = edges.size - 1
@@ -47,7 +48,7 @@ def around(shape: tuple[int, ...], where: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _edges(shape: tuple[int, ...]) -> tuple[int, np.ndarray]:
-    """Elements of a row, and the offsets in it between which its segments lie."""
+    """Returns elements of a row, and the offsets in it between which its segments lie."""
     row = 1
     for extent in reversed(shape):
         row *= extent
@@ -58,21 +59,21 @@ def _edges(shape: tuple[int, ...]) -> tuple[int, np.ndarray]:
 
 
 def spread(values: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
-    """One value per segment, repeated for each element of it."""
+    """Returns one value per segment, repeated for each element of it."""
     return np.repeat(values, np.diff(starts, append=size))
 
 
 def scales(reference: np.ndarray, input_scale: float = 1.0) -> np.ndarray:
-    """What each element's error is divided by: float64, flat, row-major, never negative.
+    """Returns each element's divisor of the error: float64, flat, row-major, never negative.
 
-    `input_scale` is used only where the whole reference is zero and has no size of its own.
+    `input_scale` is used only where the whole reference is zero.
     """
     flat = np.abs(np.nan_to_num(np.asarray(reference, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)).reshape(-1)
     if not flat.size:
         return flat
     starts = segment_starts(np.shape(reference))
     peak = np.maximum.reduceat(flat, starts)
-    # Squares of values below 1e-154 vanish: each segment is divided by its peak first.
+    # Squares of values below 1e-154 vanish, so each segment is divided by its peak first.
     unit = flat / np.where(spread(peak, starts, flat.size) > 0, spread(peak, starts, flat.size), 1.0)
     mean = np.add.reduceat(unit * unit, starts) / np.diff(starts, append=flat.size)
     rms = peak * np.sqrt(mean)
@@ -83,7 +84,8 @@ def scales(reference: np.ndarray, input_scale: float = 1.0) -> np.ndarray:
 
 
 def errors(output: np.ndarray, reference: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Relative errors, float64, flat; where either side is not finite the error is 0 (masks are compared elsewhere)."""
+    """Returns relative errors, float64, flat; where either side is not finite the error is 0 (masks are compared
+    elsewhere)."""
     with np.errstate(invalid="ignore"):
         difference = np.abs(as_real(output).reshape(-1) - as_real(reference).reshape(-1))
     finite = np.isfinite(difference)
@@ -93,7 +95,7 @@ def errors(output: np.ndarray, reference: np.ndarray, scale: np.ndarray) -> np.n
 
 
 def as_real(array: np.ndarray) -> np.ndarray:
-    """Float64; a complex array gets a last dimension of (real, imaginary)."""
+    """Returns the array in float64; a complex array gets a last dimension of (real, imaginary)."""
     if np.iscomplexobj(array):
         wide = np.ascontiguousarray(array, dtype=np.complex128)
         return wide.view(np.float64).reshape(*array.shape, 2)
@@ -101,7 +103,7 @@ def as_real(array: np.ndarray) -> np.ndarray:
 
 
 def worst(output: np.ndarray, reference: np.ndarray) -> float:
-    """The largest relative error of an output; 0 for an empty one."""
+    """Returns the largest relative error of an output; 0 for an empty one."""
     real = as_real(reference)
     if not real.size:
         return 0.0

@@ -1,11 +1,11 @@
-"""The null kernels that need no reference: outputs made from what a shortcut could know, without the task's work.
+"""Makes the outputs of null kernels that need no further run of the reference.
 
-A task that one of these passes everywhere cannot tell a kernel from no kernel. Each function maps what was drawn to
-named outputs; a name is one fixed kernel, the same at every size. A null that does not apply (no input of the output's
-shape, an axis of extent 1) gives nothing. Those that need the reference itself run again are in `tasks.shortcuts`.
+A task that a null kernel passes everywhere does not test a kernel. Each function maps one draw to named outputs; a name
+stands for one fixed kernel, the same at every size. A null that does not apply (no input of the output's shape, an axis
+of extent 1) returns no outputs. Nulls that run the reference again are in `tasks.shortcuts`.
 
-After the battery of KernelBench's issue threads and robust-kbench's filters, with identity, rank-1, sampled and
-truncated ones added. numpy only; nothing here compares or decides.
+The list follows KernelBench's issue threads and robust-kbench's filters, with identity, rank-1, sampled and truncated
+nulls added. numpy only; nothing here compares or decides.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Arrays = tuple[np.ndarray, ...]
 MAX_SOURCES = 8
 """Inputs and weights that are tried as factors or as passed-through values."""
 FEWEST = 16
-"""Outputs of fewer elements than this are not sampled: the sample would be all of it."""
+"""Fewest elements of an output that the sampled null applies to; a smaller output would be its own sample."""
 SHARE = 8
-"""One output element in so many is right in the sampled null."""
+"""The sampled null has one right output element in this many."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One call: the tensors that went in, the weights, and what the reference returned in its own dtype."""
+    """One call: input tensors, weights, and the reference's outputs in its own dtype."""
 
     inputs: Arrays
     weights: Arrays
@@ -34,9 +34,9 @@ class Draw:
 
 
 def outputs_without_work(draw: Draw, other: Draw, seed: int) -> dict[str, Arrays]:
-    """Every null that applies, by name; shapes and dtypes are those of `draw.outputs`.
+    """Returns every null that applies, by name; shapes and dtypes are those of `draw.outputs`.
 
-    `other` is a call of the same model at the same size on other inputs: what a kernel may have kept from before.
+    `other` is an earlier call of the same model at the same size on other inputs; a kernel may have cached it.
     """
     found = {"zeros": zeros(draw), "ones": ones(draw)}
     if len(other.outputs) == len(draw.outputs):
@@ -49,24 +49,24 @@ def outputs_without_work(draw: Draw, other: Draw, seed: int) -> dict[str, Arrays
 
 
 def zeros(draw: Draw) -> Arrays:
-    """Nothing but zeros."""
+    """Returns zeros."""
     return tuple(np.zeros_like(o) for o in draw.outputs)
 
 
 def ones(draw: Draw) -> Arrays:
-    """Nothing but ones."""
+    """Returns ones."""
     return tuple(np.ones_like(o) for o in draw.outputs)
 
 
 def constant(draw: Draw, other: Draw) -> Arrays:
-    """Each output filled with the mean of that output in another call."""
+    """Returns each output filled with the mean of that output in another call."""
     return tuple(
         _as(np.full(want.shape, _mean(seen)), want) for seen, want in zip(other.outputs, draw.outputs, strict=True)
     )
 
 
 def identity(draw: Draw) -> dict[str, Arrays]:
-    """An input handed back, for each input that has the shape of every output."""
+    """Returns an input unchanged, for each input that has the shape of every output."""
     return {
         f"identity-input{i}": tuple(_as(given, want) for want in draw.outputs)
         for i, given in enumerate(draw.inputs[:MAX_SOURCES])
@@ -75,9 +75,9 @@ def identity(draw: Draw) -> dict[str, Arrays]:
 
 
 def axis_means(draw: Draw) -> dict[str, Arrays]:
-    """An input's mean over one axis, spread over the output: mean of V for attention.
+    """Returns an input's mean over one axis, spread over the output: mean of V for attention.
 
-    Only where it is really spread: a mean that has the output's own size may be what the task asks for.
+    Applies only where the mean is broadcast; one of the output's own size may be the task itself.
     """
     found: dict[str, Arrays] = {}
     for i, given in enumerate(draw.inputs[:MAX_SOURCES]):
@@ -95,9 +95,9 @@ def axis_means(draw: Draw) -> dict[str, Arrays]:
 
 
 def rank_ones(draw: Draw) -> dict[str, Arrays]:
-    """Row sums of one factor times column sums of another, over the summed extent, for a single output.
+    """Returns row sums of one factor times column sums of another, over the summed extent, for a single output.
 
-    For positive factors that is close to their product. Inputs and weights are tried, each as it is and transposed.
+    For positive factors this is close to their product. Tries inputs and weights, each as it is and transposed.
     """
     if len(draw.outputs) != 1 or draw.outputs[0].ndim < 2:
         return {}
@@ -124,7 +124,7 @@ def rank_ones(draw: Draw) -> dict[str, Arrays]:
 
 
 def truncated(draw: Draw) -> dict[str, Arrays]:
-    """The right outputs in the first half along one axis, zeros in the rest."""
+    """Returns the right outputs in the first half along one axis, zeros in the rest."""
     found: dict[str, Arrays] = {}
     for axis in range(min(o.ndim for o in draw.outputs)):
         if all(o.shape[axis] >= 2 for o in draw.outputs):
@@ -138,7 +138,7 @@ def truncated(draw: Draw) -> dict[str, Arrays]:
 
 
 def sampled(draw: Draw, seed: int) -> dict[str, Arrays]:
-    """One output element in eight is right, the rest is the mean of these."""
+    """Returns outputs with one right element in eight; the others have the mean of these."""
     if any(o.size < FEWEST for o in draw.outputs):
         return {}
     rng = np.random.default_rng(seed)
@@ -151,14 +151,14 @@ def sampled(draw: Draw, seed: int) -> dict[str, Arrays]:
 
 
 def _mean(values: np.ndarray) -> float | complex:
-    """The mean of what is finite; 0 where nothing is."""
+    """Returns the mean of the finite values; 0 where there are none."""
     wide = values.astype(np.complex128 if values.dtype.kind == "c" else np.float64).reshape(-1)
     finite = wide[np.isfinite(wide)]
     return finite.mean() if finite.size else 0.0  # type: ignore[no-any-return]
 
 
 def _as(values: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """The values in another array's dtype: rounded for integers, more than one half for booleans."""
+    """Returns the values in another array's dtype: rounded for integers, more than one half for booleans."""
     with np.errstate(all="ignore"):
         if values.dtype.kind == "c" and like.dtype.kind != "c":
             values = values.real
@@ -171,7 +171,7 @@ def _as(values: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 def _spreads(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
-    """Whether an array of one shape fills another by repeating itself."""
+    """Tells whether an array of one shape broadcasts to another with repetition."""
     if len(shape) > len(onto) or np.prod(shape, dtype=np.int64) >= np.prod(onto, dtype=np.int64):
         return False
     tail = onto[len(onto) - len(shape) :]
@@ -179,7 +179,7 @@ def _spreads(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
 
 
 def _factors(draw: Draw) -> list[tuple[str, np.ndarray]]:
-    """Inputs and weights of at least two dimensions."""
+    """Returns inputs and weights of at least two dimensions."""
     named = [(f"input{i}", a) for i, a in enumerate(draw.inputs)]
     named += [(f"weight{i}", a) for i, a in enumerate(draw.weights)]
     return [(name, a) for name, a in named if a.ndim >= 2 and a.dtype.kind == "f"][:MAX_SOURCES]
@@ -190,6 +190,6 @@ def _transposed(array: np.ndarray, turned: bool) -> np.ndarray:
 
 
 def _joins(left: np.ndarray, right: np.ndarray) -> bool:
-    """Whether the leading dimensions of two factors broadcast."""
+    """Tells whether the leading dimensions of two factors broadcast."""
     pairs = zip(reversed(left.shape[:-2]), reversed(right.shape[:-2]), strict=False)
     return all(a == b or 1 in (a, b) for a, b in pairs)

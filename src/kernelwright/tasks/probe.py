@@ -1,8 +1,8 @@
-"""What a reference costs at a given size, and whether it really runs there.
+"""Measures the cost of a reference at a given size and proves that it runs there.
 
-`measure` runs it on torch's `meta` device: shapes and FLOPs without memory. `prove` runs it for real on the CPU, under
-a time limit, and checks what a judge needs: outputs that are there, finite, and the same for any state of the global
-random generator. Both execute a task's code: only where such code may run. Neither chooses sizes.
+`measure` runs it on torch's `meta` device, which gives shapes and FLOPs without memory. `prove` runs it on the CPU
+under a time limit and checks that its outputs exist, are finite, and do not depend on the state of the global random
+generator. Both execute a task's code, so they run only where such code may run. Neither chooses sizes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 _IMPORT_SECONDS = 120.0
-"""Seconds of imports that do not count."""
+"""Seconds of imports that a time limit does not count."""
 _TICK = 0.25
-"""How often the clock of a limit looks at what runs."""
+"""Seconds between two checks of a time limit."""
 
 
 class ReferenceFails(Exception):
-    """The reference does not run, or not as a judge needs it; the message says how in one line."""
+    """Raised where a reference does not run as a judge needs it; the message gives the reason in one line."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Shapes of the input tensors, and the constructor's arguments in words."""
+    """Shapes of the input tensors, and the constructor's arguments as text."""
 
     inputs: Shapes
     init: str
@@ -48,12 +48,12 @@ class Signature:
 
 @dataclass(frozen=True)
 class Cost:
-    """One forward at one size."""
+    """The cost of one forward at one size."""
 
     inputs: Shapes
     outputs: Shapes
     elements: int
-    """Of all inputs and outputs."""
+    """Elements of all inputs and outputs."""
     parameters: int
     flops: int
     """Multiply-adds of matmuls and convolutions counted as two, one per element for any other operator."""
@@ -111,7 +111,8 @@ class _Counter(TorchDispatchMode):
 
 
 class _Recurrent(TorchFunctionMode):
-    """Shapes and FLOPs of LSTM, GRU and RNN layers at once: on `meta` they would run step by step, for seconds."""
+    """Computes shapes and FLOPs of LSTM, GRU and RNN layers at once; on `meta` they would run step by step, for
+    seconds."""
 
     NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -134,10 +135,10 @@ class _Recurrent(TorchFunctionMode):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises `ReferenceFails` after so many seconds; without effect outside the main thread.
+    """Raises `ReferenceFails` after so many seconds; has no effect outside the main thread.
 
-    An import is never broken off, and its time does not count: a module that is half there spoils everything that this
-    process does afterwards, and torch imports some of its own when they are first needed.
+    An import is never interrupted and its time does not count. A half-imported module would break everything that this
+    process does later, and torch imports some modules at their first use.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -165,7 +166,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported where the process is."""
+    """Tells whether a frame is within the import of a module."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
@@ -174,7 +175,7 @@ def _importing(frame: FrameType | None) -> bool:
 
 
 def signature(source: str, overrides: dict[str, Any], device: str, seconds: float = 5.0) -> Signature:
-    """Input shapes and constructor arguments at one size. Raises `ReferenceFails`."""
+    """Returns input shapes and constructor arguments at one size. Raises `ReferenceFails`."""
     with _failures("get_inputs"), time_limit(seconds):
         namespace = instantiate(source, overrides)
         with torch.no_grad(), task_inputs.OnDevice(device):
@@ -184,7 +185,7 @@ def signature(source: str, overrides: dict[str, Any], device: str, seconds: floa
 
 
 def outline(source: str, overrides: dict[str, Any], seconds: float = 10.0) -> tuple[Sequence[Any], Any]:
-    """The arguments of forward and of the constructor at one size, their tensors on `meta`. Raises `ReferenceFails`."""
+    """Returns the arguments of forward and of the constructor, tensors on `meta`. Raises `ReferenceFails`."""
     with _failures("get_inputs"), time_limit(seconds):
         namespace = instantiate(source, overrides)
         with torch.no_grad(), task_inputs.OnDevice("meta"):
@@ -208,7 +209,7 @@ def measure(source: str, overrides: dict[str, Any], device: str, seconds: float 
 
 
 def prove(source: str, overrides: dict[str, Any], seconds: float = 10.0) -> Cost:
-    """Runs the reference for real and returns what it cost (FLOPs not counted). Raises `ReferenceFails`."""
+    """Runs the reference on the CPU and returns its cost (FLOPs not counted). Raises `ReferenceFails`."""
     with _failures("the reference"), time_limit(seconds):
         namespace = instantiate(source, overrides)
         model = task_inputs.construct(namespace, seed=1)
@@ -230,7 +231,7 @@ def prove(source: str, overrides: dict[str, Any], seconds: float = 10.0) -> Cost
 
 @contextmanager
 def _failures(what: str) -> Iterator[None]:
-    """Whatever a task's code may raise, as one line."""
+    """Turns any exception of a task's code into `ReferenceFails` with one line."""
     try:
         yield
     except (ReferenceFails, KeyboardInterrupt):
@@ -259,7 +260,7 @@ def _model(namespace: dict[str, Any], device: str) -> Any:
     except Exception:
         if device != "meta":
             raise
-    # Constructors may read values (`.item()` of a linspace): made for real, then moved.
+    # Constructors may read values (`.item()` of a linspace), so the model is built on the CPU, then moved.
     with task_inputs.OnDevice("cpu"):
         model = build()
     return model.to("meta")

@@ -1,10 +1,10 @@
-"""A reference's source with its sizes made replaceable: constants read by AST, modules made with other values.
+"""Parses a reference by AST and executes it with other values of its constants.
 
-`shrink batch_size to 3` means: execute the same source with 3 where `batch_size = 16` was assigned. Constants computed
-from others follow by themselves. Integers written straight into `get_inputs`, `get_init_inputs` or a table at the top
-level count as constants too, named `get_inputs:LINE:COL`. This knows nothing about which constant means what.
+To shrink `batch_size` to 3 is to execute the same source with 3 in place of 16 in `batch_size = 16`. Constants computed
+from others follow. Integer literals in `get_inputs`, `get_init_inputs` or a top-level table count as constants, named
+`get_inputs:LINE:COL`. The meaning of a constant is not known here.
 
-`instantiate` executes a task's code: only where such code may run.
+`instantiate` executes a task's code, so call it only in a process that may run such code.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Reference:
     values: dict[str, Any] = field(default_factory=dict)
     """Every constant by name, those computed from others included; literals as `get_inputs:LINE:COL`."""
     bounds: frozenset[str] = frozenset()
-    """Names, and places `:LINE:COL`, that stand in the bounds of random integers: usually indices of something."""
+    """Names, and positions `:LINE:COL`, in the bounds of random integers, which are mostly indices."""
     derived: set[str] = field(default_factory=set)
-    """Constants whose expression names another one: they follow, and are not shrunk by themselves."""
+    """Constants whose expression names another constant; they follow it and are not shrunk themselves."""
 
     def leaves(self) -> list[Leaf]:
-        """The integers of at least 2 that may be shrunk, in the order of the source."""
+        """Returns the integers of at least 2 that may be shrunk, in the order of the source."""
         found = []
         for name, value in self.values.items():
             if name in self.derived:
@@ -65,11 +65,11 @@ class Reference:
         return found
 
     def bounding(self) -> list[Leaf]:
-        """Those of the leaves that bound random integers."""
+        """Returns the leaves that bound random integers."""
         return [leaf for leaf in self.leaves() if {leaf.name, leaf.name[leaf.name.find(":") :]} & self.bounds]
 
     def overrides(self, values: dict[Leaf, int]) -> dict[str, Any]:
-        """The constants to pass to `instantiate` so that the given leaves take other values (JSON types)."""
+        """Returns the constants to pass to `instantiate` so that the given leaves take other values (JSON types)."""
         changed: dict[str, Any] = {}
         for leaf, value in values.items():
             if leaf.index is None:
@@ -88,7 +88,7 @@ def _as_json(value: Any) -> Any:
 
 
 def constants(source: str) -> dict[str, Any]:
-    """The module's top-level constants by name: ints, floats, bools, strings, and tuples or lists of such."""
+    """Returns the module's top-level constants by name: ints, floats, bools, strings, and tuples or lists of such."""
     return {name: value for name, value in parse(source).values.items() if ":" not in name}
 
 
@@ -111,7 +111,7 @@ def parse(source: str) -> Reference:
 
 
 def _bounds(tree: ast.Module) -> frozenset[str]:
-    """See `Reference.bounds`; to be asked before literals are made replaceable."""
+    """Returns `Reference.bounds`. Call it before literals are made replaceable."""
     found: set[str] = set()
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "randint":
@@ -141,7 +141,8 @@ def _read(statement: ast.stmt, reference: Reference) -> None:
 
 
 def _open(name: str, expression: ast.expr, reference: Reference) -> ast.expr:
-    """`E` as `overrides[name] if name in overrides else E`, where E is a constant that can be worked out here."""
+    """Returns `overrides[name] if name in overrides else E` for a constant expression E, any other expression
+    unchanged."""
     try:
         value = _evaluate(expression, reference.values)
     except _NotConstant:
@@ -200,7 +201,7 @@ class _NotConstant(Exception):
 
 
 def _evaluate(node: ast.expr, known: dict[str, Any]) -> Any:
-    """The value of a constant expression over names already known; raises `_NotConstant` for anything else."""
+    """Returns the value of a constant expression over names already known; raises `_NotConstant` for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, str, type(None))):
         return node.value
     if isinstance(node, ast.Name) and node.id in known:
@@ -248,7 +249,7 @@ def _arithmetic(operator: ast.operator, left: Any, right: Any) -> Any:
 
 
 def instantiate(source: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The namespace of the reference's module, executed with some constants replaced.
+    """Returns the namespace of the reference's module, executed with some constants replaced.
 
     Raises `TaskError` for a constant that the source does not have, or when executing it raises. The module is
     registered as `kernelwright_reference`, so that `inspect`, dataclasses and `torch.jit` find it and its source.
@@ -284,7 +285,7 @@ def instantiate(source: str, overrides: dict[str, Any] | None = None) -> dict[st
 
 
 def wants_gradients(source: str) -> bool:
-    """Whether a reference asks for gradients, without executing it."""
+    """Tells whether a reference asks for gradients, without executing it."""
     try:
         body = syntax.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -299,6 +300,6 @@ def wants_gradients(source: str) -> bool:
 
 
 def last_line(error: BaseException) -> str:
-    """An exception as one line: its type and the first line of its message."""
+    """Returns an exception as one line: its type and the first line of its message."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -1,6 +1,7 @@
-"""The null kernels that run the reference on less: part of an input, a sample of it, or fewer bits of everything.
+"""Makes the outputs of null kernels that run the reference on less data.
 
-Runs only where a task's own code may run; imports torch. It compares nothing: the judge does, as with a candidate.
+They use part of an input, a sample of it, or a lower precision. Runs only where a task's own code may run; imports
+torch. It compares nothing: the judge does, as with a candidate.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from kernelwright.tasks import inputs as task_inputs
 MAX_RERUNS = 24
 """Runs of the reference on changed inputs, at most."""
 WEIGHTY = 0.1
-"""An input with a smaller share of all floating elements is left whole: skipping it saves no work worth the name."""
+"""Least share of all floating elements that an input must have to be cut; a smaller one saves little work."""
 SAMPLE = 4
-"""A sampled axis keeps the first part in so many."""
+"""A sampled axis keeps the first of this many parts."""
 LOWER: dict[torch.dtype, dict[str, torch.dtype]] = {
     torch.float64: {"fp32": torch.float32},
     torch.float32: {"fp16": torch.float16, "bf16": torch.bfloat16},
     torch.float16: {"bf16": torch.bfloat16},
 }
-"""What a task's dtype may be downgraded to, by the null's name."""
+"""Lower precisions by the task's dtype: the null's name and its dtype."""
 
 Outputs = list[torch.Tensor]
 
@@ -31,10 +32,10 @@ Outputs = list[torch.Tensor]
 def outputs_with_less(
     model: Any, values: list[Any], honest: Outputs, call_seed: int, only: Container[str] | None, ignored: Container[int]
 ) -> dict[str, Outputs]:
-    """Every null that applies, by name; shapes and dtypes are those of `honest`.
+    """Returns every null that applies, by name; shapes and dtypes are those of `honest`.
 
     `only` limits it to some names (None: all). `ignored` are the numbers of input tensors on which no output depends.
-    A rerun that raises, or returns something of another shape, is left out.
+    Leaves out a rerun that raises or returns other shapes.
     """
     found: dict[str, Outputs] = {}
     changes = [c for c in changed_inputs(values, ignored) if only is None or c[0] in only][:MAX_RERUNS]
@@ -54,11 +55,11 @@ def outputs_with_less(
 
 
 def changed_inputs(values: list[Any], ignored: Container[int]) -> Iterator[tuple[str, list[Any]]]:
-    """Inputs of which part is not read, by the null's name; those that change nothing are left out.
+    """Yields changed inputs by the null's name; leaves out changes without effect.
 
     `truncated-input0-dim1`: the second half along dimension 1 of input 0 is zero. `sampled-input0-dim1`: its first
-    quarter stands for the whole. `sampled-dim1-together`: so for all inputs with that extent, as where a reduction
-    reads pairs.
+    quarter replaces the whole. `sampled-dim1-together`: the same for all inputs with that extent, as a reduction of
+    pairs needs.
     """
     tensors = task_inputs.tensors_in(values)
     total = sum(t.numel() for t in tensors if t.is_floating_point())
@@ -73,7 +74,7 @@ def changed_inputs(values: list[Any], ignored: Container[int]) -> Iterator[tuple
                 yield from _changed(values, tensors, {i: _truncate(tensors[i], dim)}, f"truncated-input{i}-dim{dim}")
             if extent >= SAMPLE:
                 yield from _changed(values, tensors, {i: _sample(tensors[i], dim)}, f"sampled-input{i}-dim{dim}")
-    # Pairs that a reduction reads together: the first tensor's dimensions, wherever their extents occur.
+    # For reductions of pairs: the first tensor's dimensions, wherever their extents occur.
     first = tensors[weighty[0]] if len(weighty) > 1 else torch.empty(())
     for dim, extent in enumerate(first.shape):
         if extent >= SAMPLE:
@@ -111,14 +112,14 @@ def _sample_extent(tensor: torch.Tensor, extent: int) -> torch.Tensor:
 
 
 def widest(model: Any, values: Any) -> torch.dtype:
-    """The widest floating dtype among inputs and weights; float32 where there is none."""
+    """Returns the widest floating dtype among inputs and weights; float32 where there is none."""
     weights = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
     kinds = {t.dtype for t in [*task_inputs.tensors_in(values), *weights] if t.is_floating_point()}
     return max(kinds, key=lambda d: torch.finfo(d).bits, default=torch.float32)
 
 
 def _attempt(run: Any) -> Outputs:
-    """What a run returns; nothing where the reference does not take such inputs."""
+    """Returns a run's outputs; none where the reference refuses these inputs."""
     try:
         outputs: Outputs = run()
     except Exception:

@@ -1,11 +1,14 @@
-"""Sizes at which a task is judged, where the task itself states one huge size only.
+"""Derives reduced sizes for a task that declares one huge size.
 
-`derive` finds out what each constant of the reference does by changing it and looking at the shapes (on torch's `meta`
-device, so nothing is allocated), then shrinks: first only batch-like constants, so that a kernel written for the task's
-own dimensions still fits, or, where that is too large, to extents with the declared ones' remainders, so that tiles
-still fit; then the others too, to odd and prime sizes and to sizes just above a power of two. What goes into the
-model's constructor (channels, kernel sizes, groups) is left alone as long as the inputs can shrink without it. Every
-size that is returned was run for real.
+`derive` changes each constant of the reference and compares shapes on torch's `meta` device, which allocates nothing.
+Then it shrinks in this order:
+
+1. batch-like constants only, so that a kernel written for the declared dimensions still fits;
+2. where that is too large, extents with the declared remainders, so that tiles still fit;
+3. the others too, to odd and prime sizes and to sizes just above a power of two.
+
+Constructor arguments (channels, kernel sizes, groups) stay as long as the inputs can shrink without them. Every
+returned size was run on the CPU.
 
 Runs only where a task's own code may run. It makes no inputs for judging (`tasks.inputs`) and decides no verdict.
 """
@@ -28,25 +31,26 @@ __all__ = ["SizePlan", "affordable", "check_workloads", "constants", "derive", "
 
 _BATCH_NAME = re.compile(r"^(n_?)?(batch(_?size|es)?|bsz?|b)$", re.IGNORECASE)
 _SMALLEST_HIDDEN = 16
-"""Constructor arguments below this are kernel sizes, strides, groups, axes: never changed."""
+"""Constructor arguments below this are never changed: they are kernel sizes, strides, groups or axes."""
 _SHARES = ((4, 7), (2, 5), (1, 2))
-"""Reduced sizes get a quarter of the budget, as smaller calls find the same faults; more of it only where the extents
-would fall below the second number otherwise."""
+"""(divisor of the budget, least extent): a quarter of the budget finds the same faults. A larger share is tried only
+where extents would otherwise fall below the second number."""
 _PARAMETER_SHARE = 8
 """A model may have this many times more parameters than a workload has elements."""
 _SECONDS = 10.0
-"""Seconds of this process's own work after which no further sizes are tried: what else a machine does changes none."""
+"""Process time in seconds after which no further sizes are tried; the machine's other load does not change the
+sizes."""
 _FAILED_PROOFS = 6
-"""Sizes at which a reference may turn out not to run before it is taken to run at none."""
+"""Failed sizes after which a reference is taken to run at none."""
 _EASED = 4
-"""How many times the budget is tried where no size is within it: the next one up may take hundreds of times as much."""
+"""Factor on the budget where no size is within it; the next larger size may cost hundreds of times as much."""
 _BEYOND_BUDGET = (50_000_000, 40_000_000_000, 200_000_000)
 """Elements, FLOPs and parameters up to which a task that cannot shrink is still run."""
 _STATED = (16_000_000, 2_000_000_000, 200_000_000)
-"""The same for a size that a task states beside others."""
+"""The same bounds for one of several stated sizes."""
 _CAPS = tuple(sorted({c * 2**k for k in range(12) for c in (4, 5, 6, 7)} | {2, 3}, reverse=True))
 _FAR = 8.0
-"""How many times over the budget a size must be before the next smaller ones are skipped."""
+"""Excess over the budget from which the next smaller sizes are skipped."""
 _GRAINS = (1, 2, 4, 8, 16, 32)
 _ALIKE_GRAINS = (128, 64, 32, 16)
 
@@ -72,9 +76,9 @@ class Symbol:
     dims: frozenset[tuple[int, int]]
     """(input, dimension) pairs whose extent changes with it."""
     in_init: bool
-    """Whether the constructor's arguments change with it."""
+    """True where the constructor's arguments change with it."""
     leads: bool
-    """Whether it drives nothing but the first dimension, of inputs and of outputs."""
+    """True where it drives only the first dimension, of inputs and of outputs."""
 
     @property
     def named_batch(self) -> bool:
@@ -86,7 +90,7 @@ Sizes = dict[Symbol, int]
 
 @dataclass(frozen=True)
 class SizeStyle:
-    """How the sizes of one reduced workload are chosen."""
+    """A way to choose the sizes of one reduced workload."""
 
     name: str
     batch: int
@@ -104,7 +108,7 @@ _STYLES = (
 
 
 def check_workloads(source: str, workloads: Sequence[Workload | dict[str, Any]]) -> None:
-    """Proves the sizes that a task itself declares. Raises `TaskError` that names the first that does not run."""
+    """Runs every size that a task declares. Raises `TaskError` with the name of the first that fails."""
     for item in workloads:
         workload = item if isinstance(item, Workload) else Workload.model_validate(item)
         try:
@@ -118,8 +122,11 @@ def check_workloads(source: str, workloads: Sequence[Workload | dict[str, Any]])
 def affordable(
     source: str, workloads: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """The stated sizes that can be run here, those that are too large with their cost, and a note on each of these; one
-    that cannot be told is kept."""
+    """Returns the stated sizes that can run without a GPU, the too large ones with their cost, and a note on each of
+    these.
+
+    Keeps a size whose cost cannot be measured.
+    """
     kept, large, notes = [], [], []
     for workload in workloads:
         try:
@@ -139,7 +146,7 @@ def affordable(
 def derive(
     source: str, *, element_budget: int = 262_144, flop_budget: int = 60_000_000, count: int = 3, own_size: bool = True
 ) -> SizePlan:
-    """Up to `count` proven sizes of a reference, each within a budget of elements (inputs and outputs) and FLOPs.
+    """Returns up to `count` proven sizes, each within a budget of elements (inputs and outputs) and FLOPs.
 
     `own_size=False` leaves out the declared size even where it fits. Raises `TaskError` when the reference runs at no
     size: it raises, returns nothing or nothing finite, or differs from run to run.
@@ -187,7 +194,7 @@ class _Search:
         return SizePlan(tuple(self.workloads), declared, tuple(self.notes))
 
     def _within_budget(self, symbols: list[Symbol], batch: list[Symbol], count: int) -> None:
-        """Sizes that cost no more than they may."""
+        """Adds sizes within the budget."""
         if not self.workloads:
             self._batch_reduced(batch)
         if not self.workloads:
@@ -197,7 +204,7 @@ class _Search:
     # What a size costs
 
     def _base(self) -> Cost | None:
-        """The cost of the declared size, and with it the device on which sizes are measured."""
+        """Returns the cost of the declared size; sets the device to `cpu` where `meta` cannot measure it."""
         try:
             cost = probe.measure(self.source, {}, "meta")
         except ReferenceFails as failure:
@@ -208,7 +215,7 @@ class _Search:
         return cost
 
     def _cost(self, overrides: dict[str, Any]) -> Cost | None:
-        """The cost at one size; None when the reference cannot run there."""
+        """Returns the cost at one size; None when the reference cannot run there."""
         key = _key(overrides)
         if key not in self.costs:
             try:
@@ -221,7 +228,7 @@ class _Search:
         return self.costs[key]
 
     def _refuse_large(self, overrides: dict[str, Any]) -> None:
-        """Running for real to learn the cost is fine only where the inputs alone are of a modest size."""
+        """Raises `ReferenceFails` where the inputs are too large to measure the cost by a run on the CPU."""
         found = self._signature(overrides)
         if found is None:
             raise ReferenceFails(self.failures[-1] if self.failures else "get_inputs fails")
@@ -242,7 +249,7 @@ class _Search:
         return self.signatures[key]
 
     def _excess(self, cost: Cost, share: int) -> float:
-        """How many times a cost exceeds its share of the budget; at most 1 means that it fits."""
+        """Returns a cost divided by its share of the budget; it fits at up to 1."""
         return max(
             cost.elements * share / self.element_budget,
             cost.flops * share / self.flop_budget,
@@ -269,8 +276,8 @@ class _Search:
                 found.append(symbol)
             else:
                 unmatched.setdefault(leaf.value, []).append(leaf)
-        # What cannot change alone may have to change together with its equals (two names for one extent), if need be
-        # with those that could: of two inputs that are as long, the one that is read to the other's end only.
+        # A constant that cannot change alone may have to change with its equals (two names for one extent). These may
+        # include symbols already found: of two equally long inputs, one is read to the other's end only.
         for value, leaves in unmatched.items():
             symbol = self._symbol(tuple(leaves), base) if len(leaves) > 1 else None
             able = [s for s in found if s.value == value and not taken.intersection(s.leaves)] if symbol is None else []
@@ -281,9 +288,9 @@ class _Search:
         return found
 
     def _bounds(self, reference: Reference, base: Signature) -> list[Symbol]:
-        """Bounds of random integers together with the extents that they are equal to: indices must stay within.
+        """Returns bounds of random integers joined with the extents equal to them, so that indices stay in range.
 
-        A bound that is an extent itself, under one name, needs no company.
+        Leaves out a bound that is itself an extent, under one name.
         """
         found = []
         bounds = [leaf for leaf in reference.bounding() if not self._drives((leaf,), base)]
@@ -295,7 +302,7 @@ class _Search:
         return found
 
     def _drives(self, leaves: tuple[Leaf, ...], base: Signature) -> bool:
-        """Whether inputs change with these integers, or large constructor arguments do."""
+        """Tells whether inputs change with these integers, or large constructor arguments do."""
         changed = self._signature(self._halved(leaves))
         if changed is None:
             return True
@@ -306,7 +313,7 @@ class _Search:
         return parse(self.source).overrides(dict.fromkeys(leaves, value // 2 if value >= 4 else value + 1))
 
     def _symbol(self, leaves: tuple[Leaf, ...], base: Signature) -> Symbol | None:
-        """These integers as one symbol, if the reference still runs when they change and nothing else does."""
+        """Returns these integers as one symbol; None where the reference does not run with them changed alone."""
         overrides = self._halved(leaves)
         changed = self._signature(overrides)
         if changed is None or len(changed.inputs) != len(base.inputs):
@@ -326,7 +333,7 @@ class _Search:
     # Sizes
 
     def _batch_reduced(self, batch: list[Symbol]) -> None:
-        """The largest size within the budget at which only batch-like dimensions differ from the declared ones."""
+        """Adds the largest size within the budget that differs from the declared one in batch-like dimensions only."""
         skip_below = 1.0
         for divisor, sizes in _batch_steps(batch):
             if self._late():
@@ -345,9 +352,9 @@ class _Search:
         self.notes.append(f"no size with only the batch reduced: {reason}")
 
     def _alike(self, symbols: list[Symbol], batch: list[Symbol]) -> None:
-        """A size whose extents leave the declared ones' remainders, so that what divided evenly still does.
+        """Adds a size whose extents have the declared ones' remainders, so that divisibility holds.
 
-        A kernel that covers the declared size in tiles covers this one too; only one that holds the very numbers fails.
+        A kernel that tiles the declared size tiles this one too. Only a kernel with hard-coded sizes fails.
         """
         batch = [s for s in batch if s.named_batch]
         free = [s for s in symbols if s not in batch and s.dims and not s.in_init]
@@ -368,7 +375,7 @@ class _Search:
                         return
 
     def _reduced(self, symbols: list[Symbol], batch: list[Symbol], count: int) -> None:
-        # A leading dimension that nobody calls batch (the rows of a matmul) needs odd sizes as well.
+        # A leading dimension that is not named batch (the rows of a matmul) needs odd sizes as well.
         batch = [s for s in batch if s.named_batch]
         free = [s for s in symbols if s not in batch and s.dims and not s.in_init]
         bound = [s for s in symbols if s not in batch and s.dims and s.in_init]
@@ -397,7 +404,7 @@ class _Search:
                 if excess is None:
                     return True
                 if excess > _FAR:
-                    # A cost that grows with one more power than there are extents does not fall faster than this.
+                    # A cost of degree one above the number of extents falls no faster than this.
                     largest = 1.5 * cap * excess ** (-1 / (len(level) + 1))
         return False
 
@@ -432,7 +439,7 @@ class _Search:
         return parse(self.source).overrides({leaf: size for s, size in sizes.items() for leaf in s.leaves})
 
     def _accept(self, sizes: Sizes, name: str, scope: Any) -> bool:
-        """Runs the reference at these sizes; keeps them as a workload when that proves them."""
+        """Runs the reference at these sizes; adds a workload where that succeeds."""
         overrides = self._overrides(sizes)
         if any(w.constants == overrides for w in self.workloads):
             return False
@@ -451,7 +458,7 @@ class _Search:
         return True
 
     def _beyond_budget(self, batch: list[Symbol]) -> None:
-        """A task that cannot shrink is run at its smallest batch, if that is feasible at all."""
+        """Adds the smallest batch of a task that cannot shrink, within `_BEYOND_BUDGET`."""
         elements, flops, parameters = _BEYOND_BUDGET
         for sizes in [{s: min(n, s.value) for s in batch} for n in (2, 1)] if batch else [{}]:
             cost = self._cost(self._overrides(sizes))
@@ -473,7 +480,7 @@ class _Search:
         raise TaskError(f"the reference fails at every size tried: {reason}", hint="correct the reference")
 
     def _late(self) -> bool:
-        """Whether to stop looking: out of time, or the reference fails wherever it is run."""
+        """Tells whether to stop: the time is spent, or `_FAILED_PROOFS` sizes failed."""
         hopeless = self.failed_proofs >= _FAILED_PROOFS * (1 + len(self.workloads))
         return hopeless or time.process_time() > self.stop_at
 
@@ -502,13 +509,13 @@ def _changed_dims(before: probe.Shapes, after: probe.Shapes) -> frozenset[tuple[
 
 
 def _batch_symbols(symbols: Sequence[Symbol]) -> list[Symbol]:
-    """Those called batch; where none is, those that drive leading dimensions only."""
+    """Returns the symbols named batch, or where none is, those that drive leading dimensions only."""
     named = [s for s in symbols if s.named_batch and s.dims]
     return named or [s for s in symbols if s.leads and not s.in_init]
 
 
 def _batch_steps(batch: Sequence[Symbol]) -> Iterator[tuple[int, Sizes]]:
-    """Divisors of the batch with the sizes that they give, from the largest sizes down; 1 comes last."""
+    """Yields divisors of the batch with the sizes that they give, from the largest sizes down; 1 comes last."""
     if not batch:
         return
     largest = max(s.value for s in batch)
@@ -520,9 +527,9 @@ def _batch_steps(batch: Sequence[Symbol]) -> Iterator[tuple[int, Sizes]]:
 
 
 def _pick(value: int, cap: int, grain: int, rank: int, above_power: bool) -> int:
-    """A size below `value` and at most `cap`: `grain` times a prime, or `grain` times a power of two plus one.
+    """Returns a size below `value` and at most `cap`: `grain` times a prime, or `grain` times a power of two plus one.
 
-    `rank` tells symbols apart, so that equal extents become different ones. Small values (channels of an image) stay.
+    `rank` differs between symbols, so that equal extents become different. Small values (channels of an image) stay.
     """
     if value <= 4 and value <= cap:
         return value
@@ -535,7 +542,7 @@ def _pick(value: int, cap: int, grain: int, rank: int, above_power: bool) -> int
 
 
 def _primes_up_to(limit: int, count: int) -> list[int]:
-    """The largest primes of at least 3 that do not exceed a limit, largest first."""
+    """Returns the largest primes of at least 3 that do not exceed a limit, largest first."""
     found: list[int] = []
     n = limit
     while n >= 3 and len(found) < count:

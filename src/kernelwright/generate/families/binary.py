@@ -23,7 +23,7 @@ PHRASES = {
 
 
 def scalar(t: Draft, x: DraftTensor, op: str) -> DraftTensor:
-    """x with a number: in place, from the constructor, or a module constant."""
+    """Drafts x with a number: in place, from the constructor, or a module constant."""
     t.say(PHRASES[op])
     t.mark(f"{op}_scalar")
     text = _clamped(t, x, op) if op.startswith("clamp") else _scalar_text(t, x, op)
@@ -83,7 +83,7 @@ def _clamped(t: Draft, x: DraftTensor, op: str) -> str:
 
 
 def tensors(t: Draft, x: DraftTensor, y: DraftTensor, op: str) -> DraftTensor:
-    """Two tensors, y broadcast to x."""
+    """Drafts two tensors, y broadcast to x."""
     text = {
         "maximum": t.pick(f"torch.maximum({x}, {y})", f"torch.max({x}, {y})"),
         "minimum": t.pick(f"torch.minimum({x}, {y})", f"torch.min({x}, {y})"),
@@ -95,7 +95,7 @@ def tensors(t: Draft, x: DraftTensor, y: DraftTensor, op: str) -> DraftTensor:
 
 
 def channel_parameter(t: Draft, x: DraftTensor, channels: Dim, op: str = "") -> DraftTensor:
-    """x with a weight a channel (bias or scale), shaped to broadcast over x's other dimensions."""
+    """Drafts x with a weight a channel (bias or scale), shaped to broadcast over x's other dimensions."""
     op = op or t.pick("add", "add", "mul", "sub")
     role = "scale" if op == "mul" else "bias"
     t.say("a learned scale a channel" if op == "mul" else "a learned bias")
@@ -117,7 +117,7 @@ def channel_parameter(t: Draft, x: DraftTensor, channels: Dim, op: str = "") -> 
 
 
 def _chain(t: Draft) -> None:
-    """Two to six elementwise operators in a row."""
+    """Drafts two to six elementwise operators in a row."""
     x = memory_bound_input(t, t.random.choice((1, 2, 2, 3, 4)))
     count = t.random.choice((2, 2, 3, 3, 4, 5, 6))
     for number in range(count):
@@ -137,7 +137,7 @@ CHAINABLE = [
 
 
 def _binary(t: Draft) -> None:
-    """Two tensors of one shape."""
+    """Drafts two tensors of one shape."""
     rank = t.random.choice((1, 2, 2, 3, 4))
     x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 8e7))
     op = t.pick("add", "mul", "sub", "div", "maximum", "minimum")
@@ -154,7 +154,7 @@ def _binary(t: Draft) -> None:
 
 
 def _broadcast(t: Draft) -> None:
-    """A tensor with a row, a column or a channel vector as a second input."""
+    """Drafts a tensor with a row, a column or a channel vector as a second input."""
     rank = t.random.choice((2, 2, 3, 4))
     x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 8e7))
     shape = t.inputs[0].shape
@@ -172,7 +172,7 @@ def _broadcast(t: Draft) -> None:
 
 
 def _with_activation(t: Draft) -> None:
-    """Two inputs joined, with an activation before or after."""
+    """Drafts two inputs joined, with an activation before or after."""
     x = memory_bound_input(t, t.random.choice((2, 2, 3, 4)), total=sizes.log_uniform(t.random, 5e5, 8e7))
     y = t.input("other", t.inputs[0].shape)
     t.kept |= {x.text, y.text}
@@ -185,7 +185,7 @@ def _with_activation(t: Draft) -> None:
 
 
 def _fused_multiply(t: Draft) -> None:
-    """a * b + c, addcmul, lerp: three inputs."""
+    """Drafts a * b + c, addcmul, lerp: three inputs."""
     x = memory_bound_input(t, t.random.choice((1, 2, 3)), total=sizes.log_uniform(t.random, 5e5, 5e7))
     y, z = (t.input(r, t.inputs[0].shape) for r in ("other", "third"))
     t.kept |= {x.text, y.text, z.text}
@@ -206,7 +206,7 @@ def _fused_multiply(t: Draft) -> None:
 
 
 def _where(t: Draft) -> None:
-    """torch.where on a comparison or a mask."""
+    """Drafts torch.where on a comparison or a mask."""
     x = memory_bound_input(t, t.random.choice((1, 2, 3, 4)), total=sizes.log_uniform(t.random, 5e5, 6e7))
     t.kept.add(x.text)
     y: DraftTensor | str = (
@@ -228,7 +228,7 @@ def _where(t: Draft) -> None:
 
 
 def _masked_fill(t: Draft) -> None:
-    """Filling where a mask is set."""
+    """Drafts filling where a mask is set."""
     x = memory_bound_input(t, t.random.choice((2, 2, 3, 4)), total=sizes.log_uniform(t.random, 5e5, 6e7))
     mask = t.input("mask", t.inputs[0].shape, "bool")
     value = t.option("value", t.random.choice((0.0, -1.0, -1e9, 1.0, -1e4)), default=0.0)
@@ -251,7 +251,7 @@ def _triangle(part: str) -> Callable[[Draft], None]:
 
 
 def _compare(t: Draft) -> None:
-    """A comparison as numbers."""
+    """Drafts a comparison as numbers."""
     x = memory_bound_input(t, t.random.choice((1, 2, 3)))
     sign = t.pick(">", ">=", "<", "<=")
     if t.chance(0.5):
@@ -264,7 +264,7 @@ def _compare(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """Elementwise and masking families."""
+    """Returns elementwise and masking families."""
     makers: list[tuple[str, Callable[[Draft], None]]] = [
         ("elementwise_chain", _chain), ("elementwise_chain2", _chain), ("binary", _binary), ("broadcast", _broadcast),
         ("binary_activation", _with_activation), ("fused_multiply", _fused_multiply), ("compare", _compare),

@@ -20,13 +20,13 @@ def main_activation(t: Draft) -> Unary:
 
 
 def linear_layer(t: Draft) -> None:
-    """A linear layer alone."""
+    """Drafts a linear layer alone."""
     flow = linear_anchor(t)
     t.finish(flow.x)
 
 
 def bilinear(t: Draft) -> None:
-    """x W y for every row."""
+    """Drafts x W y for every row."""
     rows_, a, b = (
         t.dim("batch", t.random.choice((128, 256, 1024))),
         t.dim("in_features", t.random.choice((16, 32, 64))),
@@ -47,7 +47,7 @@ def bilinear(t: Draft) -> None:
 
 
 def row_input(t: Draft, width: tuple[float, float], *, sequence: float = 0.3) -> tuple[DraftTensor, Dim]:
-    """Rows of features, or a batch of sequences of them."""
+    """Drafts rows of features, or a batch of sequences of them."""
     features = t.dim("features", sizes.around(t.random, sizes.log_uniform(t.random, *width), 8))
     if t.chance(sequence):
         lead = (t.dim("batch", t.random.choice((2, 4, 8, 16))), t.dim("seq", t.random.choice((32, 64, 128, 256))))
@@ -57,7 +57,7 @@ def row_input(t: Draft, width: tuple[float, float], *, sequence: float = 0.3) ->
 
 
 def mlp(t: Draft) -> None:
-    """Two to four linear layers with activations between them."""
+    """Drafts two to four linear layers with activations between them."""
     x, inside = row_input(t, (64, 1024))
     act = main_activation(t)
     count = t.random.choice((2, 2, 2, 3, 4))
@@ -72,7 +72,7 @@ def mlp(t: Draft) -> None:
 
 
 def transformer_ffn(t: Draft) -> None:
-    """Norm, wide linear layer, activation, narrow linear layer, residual."""
+    """Drafts norm, wide linear layer, activation, narrow linear layer, residual."""
     x, width = row_input(t, (64, 768), sequence=0.8)
     hidden = t.dim("hidden", width.value * t.random.choice((2, 4, 4, 3)))
     residual = t.keep(x) if t.chance(0.7) else None
@@ -93,7 +93,7 @@ def add_residual(t: Draft, x: DraftTensor, residual: DraftTensor) -> DraftTensor
 
 
 def gated_unit(t: Draft) -> None:
-    """act(x W) * (x V), and back: SwiGLU and its relatives."""
+    """Drafts act(x W) * (x V), and back: SwiGLU and its relatives."""
     x, width = row_input(t, (64, 1024), sequence=0.5)
     hidden = t.dim("hidden", width.value * t.random.choice((1, 2, 2)))
     x = t.keep(x)
@@ -109,7 +109,7 @@ def gated_unit(t: Draft) -> None:
 
 
 def self_attention(t: Draft) -> None:
-    """Single-head self-attention with learned projections."""
+    """Drafts single-head self-attention with learned projections."""
     batch, length = t.random.choice((2, 4, 8, 16)), t.random.choice((64, 128, 256, 512))
     width = t.dim("features", t.random.choice((32, 64, 128, 256)))
     x = t.keep(t.input("x", (t.dim("batch", batch), t.dim("seq", length), width)))
@@ -135,7 +135,7 @@ def self_attention(t: Draft) -> None:
 
 
 def image_input(t: Draft, rank: int, channels: tuple[int, ...], total: float) -> tuple[DraftTensor, Dim]:
-    """A batch of images (or sequences, volumes) for a block."""
+    """Drafts a batch of images (or sequences, volumes) for a block."""
     inside = t.dim("in_channels", t.random.choice(channels))
     shape = sizes.image(t.random, rank, total, inside.value)
     dims = [t.dim(r, max(8, s)) for r, s in zip(SPATIAL[rank], shape[2:], strict=True)]
@@ -144,7 +144,7 @@ def image_input(t: Draft, rank: int, channels: tuple[int, ...], total: float) ->
 
 
 def same_window(rank: int, kernel: int, stride: int = 1) -> ConvWindow:
-    """A window that keeps the extents where the stride is 1."""
+    """Returns a window that keeps the extents where the stride is 1."""
     return ConvWindow((kernel,) * rank, (stride,) * rank, (kernel // 2,) * rank, (1,) * rank, (0,) * rank)
 
 
@@ -157,7 +157,7 @@ def normed_channels(t: Draft, x: DraftTensor, channels: Dim) -> DraftTensor:
 
 def _conv_block(rank: int) -> Callable[[Draft], None]:
     def make(t: Draft) -> None:
-        """Convolution, norm, activation; once, twice or three times."""
+        """Drafts convolution, norm, activation; once, twice or three times."""
         x, inside = image_input(t, rank, (3, 8, 16, 32), sizes.log_uniform(t.random, 3e5, 8e6))
         act = main_activation(t)
         for _ in range(t.random.choice((1, 2, 2, 3))):
@@ -174,7 +174,7 @@ def _conv_block(rank: int) -> Callable[[Draft], None]:
 
 
 def residual_block(t: Draft) -> None:
-    """Two convolutions with norms, and the input added before the last activation."""
+    """Drafts two convolutions with norms, and the input added before the last activation."""
     rank = t.random.choice((1, 2, 2, 2, 3))
     x, channels = image_input(t, rank, (8, 16, 32, 64), sizes.log_uniform(t.random, 3e5, 8e6))
     act = main_activation(t)
@@ -190,7 +190,7 @@ def residual_block(t: Draft) -> None:
 
 
 def bottleneck(t: Draft) -> None:
-    """1x1, 3x3 and 1x1 convolutions with a residual; sometimes the middle one is depthwise."""
+    """Drafts 1x1, 3x3 and 1x1 convolutions with a residual; sometimes the middle one is depthwise."""
     x, channels = image_input(t, 2, (16, 32, 64), sizes.log_uniform(t.random, 3e5, 8e6))
     middle = t.dim("hidden", channels.value * t.random.choice((1, 2)) if t.chance(0.5) else channels.value // 2)
     kept = t.keep(x)
@@ -207,7 +207,7 @@ def bottleneck(t: Draft) -> None:
 
 
 def squeeze_excite(t: Draft) -> None:
-    """Channels weighted by a small network on their means."""
+    """Drafts channels weighted by a small network on their means."""
     x, channels = image_input(t, 2, (16, 32, 64, 128), sizes.log_uniform(t.random, 1e5, 8e6))
     x = t.keep(x)
     small = t.dim("hidden", max(2, channels.value // t.random.choice((2, 4, 8))))
@@ -233,7 +233,7 @@ def squeeze_excite(t: Draft) -> None:
 
 
 def classifier(t: Draft) -> None:
-    """Convolution, activation, pooling to one value a channel, linear layer."""
+    """Drafts convolution, activation, pooling to one value a channel, linear layer."""
     x, inside = image_input(t, 2, (1, 3, 8, 16), sizes.log_uniform(t.random, 3e5, 8e6))
     outside, classes = (
         t.dim("out_channels", t.random.choice((8, 16, 32, 64))),
@@ -253,7 +253,7 @@ def classifier(t: Draft) -> None:
 
 
 def norm_linear(t: Draft) -> None:
-    """A norm, a linear layer, a chain: the head of a transformer's branch."""
+    """Drafts a norm, a linear layer, a chain: the head of a transformer's branch."""
     x, width = row_input(t, (64, 1024), sequence=0.4)
     h = norms.layer_norm(t, x, (width,)) if t.chance(0.6) else norms.rms_norm(t, x, width, -1)
     outside = t.dim("out_features", t.random.choice((64, 128, 256, 512)))
@@ -268,7 +268,7 @@ def norm_linear(t: Draft) -> None:
 
 
 def two_products(t: Draft) -> None:
-    """A product of products, or a low-rank one."""
+    """Drafts a product of products, or a low-rank one."""
     m, k, r, n = (t.dim(role, sizes.around(t.random, sizes.log_uniform(t.random, *span), 4)) for role, span in
                   (("M", (64, 2048)), ("K", (64, 1024)), ("hidden", (8, 256)), ("N", (64, 1024))))  # fmt: skip
     a, b, c = t.input("A", (m, k)), t.input("B", (k, r)), t.input("third", (r, n))
@@ -281,7 +281,7 @@ def two_products(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """All blocks, and linear layers alone."""
+    """Returns all blocks, and linear layers alone."""
     single: list[tuple[str, Callable[[Draft], None]]] = [("linear", linear_layer), ("bilinear", bilinear)]
     makers: list[tuple[str, Callable[[Draft], None]]] = [
         ("mlp", mlp), ("transformer_ffn", transformer_ffn), ("gated_unit", gated_unit), ("self_attention",

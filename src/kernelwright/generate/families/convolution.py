@@ -18,7 +18,7 @@ LETTERS = {1: ("",), 2: ("_h", "_w"), 3: ("_d", "_h", "_w")}
 
 @dataclass(frozen=True)
 class ConvWindow:
-    """What a convolution does along its axes; tuples have one number an axis."""
+    """A convolution's kernel, stride, padding and dilation; tuples have one number per axis."""
 
     kernel: Axes
     stride: Axes
@@ -28,7 +28,7 @@ class ConvWindow:
     transpose: bool = False
 
     def output(self, spatial: Axes) -> Axes:
-        """Extents of the output for those of the input."""
+        """Returns extents of the output for those of the input."""
         found = []
         for i, extent in enumerate(spatial):
             reach = self.dilation[i] * (self.kernel[i] - 1)
@@ -41,7 +41,7 @@ class ConvWindow:
 
 
 def _axes(t: Draft, rank: int, choices: tuple[int, ...], uneven: float) -> Axes:
-    """One number for all axes, or one an axis."""
+    """Draws one number for all axes, or one per axis."""
     if rank > 1 and t.chance(uneven):
         return tuple(t.random.choice(choices) for _ in range(rank))
     return (t.random.choice(choices),) * rank
@@ -50,7 +50,7 @@ def _axes(t: Draft, rank: int, choices: tuple[int, ...], uneven: float) -> Axes:
 def window(
     t: Draft, rank: int, *, transpose: bool = False, pointwise: bool = False, dilated: bool = False
 ) -> ConvWindow:
-    """Kernel, stride, padding and dilation as people choose them."""
+    """Draws kernel, stride, padding and dilation as people choose them."""
     if pointwise:
         ones, zeros = (1,) * rank, (0,) * rank
         stride = ones if t.chance(0.85) else (2,) * rank
@@ -76,7 +76,7 @@ def window(
 
 
 def image_input(t: Draft, rank: int, channels: Dim, total: float, low: int = 4) -> DraftTensor:
-    """An input (batch, channels, *spatial) with roughly `total` elements; `low` is the least spatial extent."""
+    """Drafts an input (batch, channels, *spatial) with roughly `total` elements; `low` is the least spatial extent."""
     batch, _, *spatial = sizes.image(t.random, rank, total, channels.value)
     spatial = [max(low, s) for s in spatial]
     while batch > 1 and batch * channels.value * math.prod(spatial) > 3 * total:
@@ -90,9 +90,9 @@ def image_input(t: Draft, rank: int, channels: Dim, total: float, low: int = 4) 
 
 
 def axis_text(t: Draft, name: str, value: Axes, default: int, shown: float, where: str = "init") -> str | None:
-    """An argument such as stride: left out, one number, a tuple, or put together from arguments of its own.
+    """Returns an argument such as stride: left out, one number, a tuple, or put together from arguments of its own.
 
-    `shown` is the chance that a value equal to the default is written all the same.
+    `shown` is the chance that a value equal to the default is written.
     """
     rank, same = len(value), len(set(value)) == 1
     if value == (default,) * rank and not t.chance(shown):
@@ -124,7 +124,7 @@ def convolve(
     name: str = "",
     pool: str = "",
 ) -> DraftTensor:
-    """A convolution module on x; `groups` of -1 means depthwise. Returns its output."""
+    """Drafts a convolution module on x; `groups` of -1 means depthwise. Returns its output."""
     rank = x.rank - 2
     depthwise = groups == -1
     cls = f"{'ConvTranspose' if win.transpose else 'Conv'}{rank}d"
@@ -169,19 +169,19 @@ def convolve(
 
 
 def arguments_have(arguments: list[tuple[str, str | None]], name: str) -> str | None:
-    """What the signature says of `bias`: only that it was given."""
+    """Returns the signature's entry for `bias`, which shows only that it was given."""
     return dict(arguments).get(name) and "given"
 
 
 def short(value: Axes, default: int | None = None) -> Option:
-    """A per-axis value for the signature: one number where all are equal, None where all are the default."""
+    """Returns a per-axis value for the signature: one number where all are equal, None where all are the default."""
     if default is not None and value == (default,) * len(value):
         return None
     return value[0] if len(set(value)) == 1 else value
 
 
 def _unused(t: Draft, channels: Dim | int) -> None:
-    """Arguments that a depthwise convolution does not need, but that classes often take."""
+    """Drafts arguments that a depthwise convolution does not need, but that classes often take."""
     for role in ("out_channels", "groups")[: t.random.choice((1, 2))]:
         name = t.name((role,))
         if name == role:
@@ -204,7 +204,7 @@ def _bias_text(t: Draft, shown: float) -> str | None:
 
 
 def affordable(t: Draft, x: tuple[int, ...], out: int, win: ConvWindow, per: int) -> bool:
-    """Whether a convolution of an input of this shape stays within the largest FLOPs and tensors."""
+    """Tells whether a convolution of an input of this shape stays within the largest FLOPs and tensors."""
     spatial = win.output(x[2:])
     if min(spatial) < 1:
         return False
@@ -266,7 +266,7 @@ def _family(kind: str, rank: int) -> tuple[str, Callable[[Draft], None]]:
 
 
 def phrase(kind: str, rank: int) -> str:
-    """A convolution in words."""
+    """Returns a convolution in words."""
     words = kind.replace("conv", "").replace("_", " ").replace("transpose", "transposed").strip()
     words = words.replace("separable", "depthwise-separable")
     return f"a {rank}D {words} convolution".replace("  ", " ")
@@ -277,7 +277,7 @@ KINDS = ("conv", "conv_transpose", "conv_depthwise", "conv_grouped", "conv_dilat
 
 
 def families() -> list[Family]:
-    """Every kind of convolution in every number of dimensions."""
+    """Returns every kind of convolution in every number of dimensions."""
     common = [_family(kind, rank) for kind in KINDS[:2] for rank in (1, 2, 3)]
     other = [_family(kind, rank) for kind in KINDS[2:] for rank in (1, 2, 3)]
     return rows("convolution", 16.0, common) + rows("convolution", 22.0, other)

@@ -1,7 +1,7 @@
-"""Fused chains: a convolution, matrix product, norm, pool or reduction, and one to five operators behind it.
+"""Drafts fused chains: a convolution, matrix product, norm, pool or reduction, then one to five operators.
 
-What follows is drawn from the operator graph (`graph`), less what would do nothing or leave nothing: an activation on
-values that it does not change, the mean of what was just normalised, a softmax over one element.
+Followers are drawn from the operator graph (`graph`), without those that have no effect or destroy the values: an
+activation that does not change its input, the mean of normalised values, a softmax over one element.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ class Flow:
 
     x: DraftTensor
     channels: Dim | None
-    """The extent of dimension 1 of an image, of the last dimension of rows; None once it was reduced."""
+    """The extent of dimension 1 of an image or of the last dimension of rows; None after its reduction."""
     image: bool
     last: str = "anchor"
     low: str = "any"
-    """What is known of the values: `any`, `nonnegative` or `unit` (0 to 1)."""
+    """Known range of the values: `any`, `nonnegative` or `unit` (0 to 1)."""
     flat: bool = False
-    """Whether means over what a norm has normalised would be constant."""
+    """True where means over a norm's dimensions would be constant."""
     large: bool = False
-    """Whether values are far from 0, so that what saturates would leave nothing of them once they are reduced."""
+    """True where values are far from 0, so that a reduction after a saturating function would be constant."""
     residual: DraftTensor | None = None
-    """A value of the same shape that was kept to be added again."""
+    """A value of the same shape, kept for a residual addition."""
 
 
 _UNCHANGED = frozenset("relu abs leaky_relu elu selu celu softplus threshold".split())
-"""Activations that leave values which are not negative as they are, or nearly so."""
+"""Activations that change nonnegative values little or not at all."""
 _BOUNDED = frozenset("relu6 hardtanh softshrink hardshrink floor ceil".split())
 _SATURATING = frozenset("sigmoid tanh hardsigmoid hardtanh relu6 softsign erf atan logsigmoid".split())
 _NONNEGATIVE = frozenset("relu relu6 softplus abs square".split())
@@ -48,11 +48,11 @@ _SCALARS = ("add", "sub", "mul", "div", "mul", "clamp", "clamp_min", "clamp_max"
 
 
 def extend(t: Draft, flow: Flow, count: int) -> Flow:
-    """The chain with up to `count` more operators."""
+    """Extends the chain by up to `count` operators."""
     for number in range(count):
         usable = _usable(flow, last=number == count - 1)
         kind = graph.follower(t.random, flow.last, usable)
-        if "residual" in usable and t.chance(0.6):  # what was kept is mostly used
+        if "residual" in usable and t.chance(0.6):  # a kept residual is mostly used
             kind = "residual"
         if not kind:
             return flow
@@ -62,7 +62,7 @@ def extend(t: Draft, flow: Flow, count: int) -> Flow:
 
 
 def _usable(flow: Flow, last: bool) -> set[str]:
-    """Kinds of operators that make sense on the values as they are."""
+    """Returns the kinds of operators that have an effect on the current values."""
     kinds = {"activation", "scalar"}
     shape = flow.x.shape
     if flow.channels is not None and flow.channels.value > 1:
@@ -93,7 +93,7 @@ def _activation(t: Draft, flow: Flow) -> Flow:
 
 
 def choose_activation(t: Draft, low: str = "any", large: bool = False) -> Unary:
-    """An activation that changes values of this kind."""
+    """Returns an activation that changes values of this kind."""
     forbidden = _UNCHANGED if low != "any" else frozenset()
     forbidden |= _BOUNDED if low == "unit" else frozenset(("floor", "ceil"))
     forbidden |= _SATURATING if large else frozenset()
@@ -199,7 +199,7 @@ def _residual(t: Draft, flow: Flow) -> Flow:
 
 
 def _gate(t: Draft, flow: Flow) -> Flow:
-    """x times a function of x."""
+    """Drafts x times a function of x."""
     x = t.named(flow.x)
     t.mark("self_gate")
     t.say("a gate of its own values")
@@ -211,7 +211,7 @@ def _gate(t: Draft, flow: Flow) -> Flow:
 
 
 def _center(t: Draft, flow: Flow) -> Flow:
-    """x less its mean along the channels."""
+    """Drafts x less its mean along the channels."""
     x = t.named(flow.x)
     axis = 1 if flow.image else -1
     t.mark("center", dim=f"{axis % x.rank}of{x.rank}")
@@ -276,7 +276,7 @@ def _linear(t: Draft) -> None:
 
 
 def linear_anchor(t: Draft) -> Flow:
-    """nn.Linear, or a product with a weight, on rows."""
+    """Drafts nn.Linear, or a product with a weight, on rows."""
     batch, k, n = extents(t, *(sizes.log_uniform(t.random, *span) for span in ((16, 2048), (64, 4096), (64, 4096))))
     lead, inside = t.dim("batch", max(2, batch)), t.dim("in_features", k)
     outside = t.dim("out_features", n)
@@ -287,7 +287,7 @@ def linear_anchor(t: Draft) -> Flow:
 
 
 def linear(t: Draft, x: DraftTensor, inside: Dim, outside: Dim) -> DraftTensor:
-    """A linear layer in one of its forms."""
+    """Drafts a linear layer in one of its forms."""
     shape = (*x.shape[:-1], outside.value)
     flops = 2.0 * x.elements * outside.value
     form = t.random.random()
@@ -318,7 +318,7 @@ def linear(t: Draft, x: DraftTensor, inside: Dim, outside: Dim) -> DraftTensor:
 
 
 def _matmul(t: Draft) -> None:
-    """The product of two inputs, then a chain."""
+    """Drafts the product of two inputs, then a chain."""
     m, n, k = extents(t, *uniform(t, 64, 4096))
     rows_, cols, inner = t.dim("M", max(2, m)), t.dim("N", max(2, n)), t.dim("K", k)
     a_t, b_t = t.chance(0.12), t.chance(0.2)
@@ -363,7 +363,7 @@ def _pool_first(t: Draft) -> None:
 
 
 def _rows_first(t: Draft) -> None:
-    """Elementwise, softmax or reduction first, on rows."""
+    """Drafts elementwise, softmax or reduction first, on rows."""
     rows_, cols = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 1e6, 6e7))
     channels = t.dim("features", max(8, cols))
     flow = Flow(t.input("x", (t.dim("batch", max(2, rows_)), channels)), channels, False)
@@ -374,7 +374,7 @@ def _rows_first(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """Fused chains by what they begin with."""
+    """Returns the fused families, by their first operator."""
     convs = [(f"fused_conv{r}d", _convolution(r, False)) for r in (1, 2, 3)]
     convs += [(f"fused_conv_transpose{r}d", _convolution(r, True)) for r in (1, 2, 3)]
     products = [("fused_linear", _linear), ("fused_matmul", _matmul), ("fused_bmm", _bmm)]

@@ -18,7 +18,7 @@ def _total(t: Draft) -> float:
 
 
 def embedding(t: Draft) -> None:
-    """Rows of a learned table by number."""
+    """Drafts rows of a learned table by number."""
     vocab, width = t.random.choice((1000, 5000, 10000, 32000, 50257)), t.random.choice((64, 128, 256, 512, 768))
     count, features = t.dim("vocab", vocab), t.dim("features", width)
     lead = t.dim("batch", t.random.choice((4, 16, 32, 64, 128)))
@@ -38,7 +38,7 @@ def embedding(t: Draft) -> None:
 
 
 def gather(t: Draft) -> None:
-    """torch.gather along a dimension."""
+    """Drafts torch.gather along a dimension."""
     rows_, cols = sizes.shape(t.random, 2, _total(t))
     dims = [t.dim("rows", rows_), t.dim("cols", cols)]
     axis = t.random.choice((1, 1, 0, -1))
@@ -58,7 +58,7 @@ def gather(t: Draft) -> None:
 
 
 def select_rows(t: Draft) -> None:
-    """Whole rows or columns by number."""
+    """Drafts whole rows or columns by number."""
     rank = t.random.choice((2, 2, 3))
     x = memory_bound_input(t, rank, total=_total(t))
     axis = t.random.choice((0, 0, 1, rank - 1))
@@ -84,7 +84,7 @@ def select_rows(t: Draft) -> None:
 
 
 def roll(t: Draft) -> None:
-    """Cyclic shifts."""
+    """Drafts cyclic shifts."""
     rank = t.random.choice((1, 2, 2, 3, 4))
     x = memory_bound_input(t, rank, total=_total(t))
     axis = t.random.randrange(rank)
@@ -101,7 +101,7 @@ def roll(t: Draft) -> None:
 
 
 def flip(t: Draft) -> None:
-    """Reversal along one or two dimensions."""
+    """Drafts reversal along one or two dimensions."""
     rank = t.random.choice((1, 2, 2, 3, 4))
     x = memory_bound_input(t, rank, total=_total(t))
     axis = t.random.randrange(rank)
@@ -118,7 +118,7 @@ def flip(t: Draft) -> None:
 
 
 def transpose(t: Draft) -> None:
-    """A permuted copy."""
+    """Drafts a permuted copy."""
     rank = t.random.choice((2, 2, 3, 3, 4, 4))
     x = memory_bound_input(t, rank, total=_total(t))
     t.say(t.pick("a transposed copy", "a permutation of dimensions", "a change of layout"))
@@ -142,7 +142,7 @@ def transpose(t: Draft) -> None:
 
 
 def concat(t: Draft) -> None:
-    """Two or three tensors behind each other."""
+    """Drafts two or three tensors behind each other."""
     rank = t.random.choice((2, 2, 3, 4))
     x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 4e7))
     axis = t.random.choice((1, rank - 1, 0, t.random.randrange(rank)))
@@ -164,7 +164,7 @@ def concat(t: Draft) -> None:
 
 
 def stack(t: Draft) -> None:
-    """Two tensors along a new dimension."""
+    """Drafts two tensors along a new dimension."""
     rank = t.random.choice((1, 2, 3))
     x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 4e7))
     y = t.input("other", t.inputs[0].shape)
@@ -177,7 +177,7 @@ def stack(t: Draft) -> None:
 
 
 def pad(t: Draft) -> None:
-    """A constant or reflected border on the last dimensions."""
+    """Drafts a constant or reflected border on the last dimensions."""
     rank = t.random.choice((1, 2, 2, 3))
     x = pool_input(t, rank, 8)
     mode = t.pick("constant", "constant", "constant", "reflect", "replicate")
@@ -233,7 +233,7 @@ def _upsample(rank: int) -> Callable[[Draft], None]:
 
 
 def repeat(t: Draft) -> None:
-    """Every element several times in a row, or the whole tensor several times."""
+    """Drafts every element several times in a row, or the whole tensor several times."""
     rank = t.random.choice((1, 2, 2, 3))
     x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 2e7))
     count = t.random.choice((2, 2, 3, 4))
@@ -252,7 +252,7 @@ def repeat(t: Draft) -> None:
 
 
 def narrow(t: Draft) -> None:
-    """A slice, made contiguous, often scaled."""
+    """Drafts a slice, made contiguous, often scaled."""
     rank = t.random.choice((2, 2, 3))
     x = memory_bound_input(t, rank, total=_total(t))
     step = t.random.choice((1, 2, 2))
@@ -271,7 +271,7 @@ def narrow(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """Indexing, layout and resizing families."""
+    """Returns indexing, layout and resizing families."""
     index: list[tuple[str, Callable[[Draft], None]]] = [
         ("embedding", embedding), ("gather", gather), ("index_select", select_rows), ("roll", roll), ("flip", flip),
         ("slice", narrow),

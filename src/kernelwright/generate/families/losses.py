@@ -13,7 +13,7 @@ _REDUCTIONS = ("mean", "mean", "mean", "sum", "none")
 
 
 def _pair(t: Draft, draw: str = "own", other: str = "own", rank: int = 0) -> tuple[DraftTensor, DraftTensor]:
-    """Predictions and targets of one shape."""
+    """Drafts predictions and targets of one shape."""
     x = memory_bound_input(t, rank or t.random.choice((1, 2, 2, 2, 3, 4)), draw, "predictions", total=_total(t))
     return x, t.input("targets", t.inputs[0].shape, other)
 
@@ -23,7 +23,7 @@ def _total(t: Draft) -> float:
 
 
 def _reduced(t: Draft, text: str, shape: tuple[int, ...], reduction: str) -> DraftTensor:
-    """The mean or sum of an expression, or the expression itself."""
+    """Drafts the mean or sum of an expression, or the expression itself."""
     if reduction == "none":
         return t.step(text, shape)
     inner = DraftTensor(text, shape)
@@ -32,7 +32,7 @@ def _reduced(t: Draft, text: str, shape: tuple[int, ...], reduction: str) -> Dra
 
 
 def _library(t: Draft, cls: str, function: str, operands: str, options: list[tuple[str, str]], reduction: str) -> str:
-    """A loss by its module or its function."""
+    """Returns a loss by its module or its function."""
     shown = [] if reduction == "mean" and t.chance(0.8) else [("reduction", t.number(reduction))]
     arguments = [*options, *shown]
     texts = ", ".join(f"{k}={v}" for k, v in arguments)
@@ -66,7 +66,7 @@ def _regression(name: str, cls: str, formulas: tuple[str, ...], option: str = ""
 
 
 def cross_entropy(t: Draft) -> None:
-    """Cross-entropy of logits and class numbers."""
+    """Drafts cross-entropy of logits and class numbers."""
     batch, classes = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 4e5, 6e7))
     lead, count = t.dim("batch", batch), t.dim("classes", max(2, min(classes, 50000)))
     extra = t.dim("length", t.random.choice((16, 64, 128, 256))) if t.chance(0.15) and batch * classes < 3e5 else None
@@ -89,7 +89,7 @@ def cross_entropy(t: Draft) -> None:
 
 
 def nll(t: Draft) -> None:
-    """Negative log-likelihood of class numbers under log-probabilities."""
+    """Drafts negative log-likelihood of class numbers under log-probabilities."""
     batch, classes = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 4e5, 6e7))
     lead, count = t.dim("batch", batch), t.dim("classes", max(2, min(classes, 50000)))
     x, y = t.input("logits", (lead, count), "log_probs"), t.input("targets", (lead,), "int", bound=count)
@@ -105,7 +105,7 @@ def nll(t: Draft) -> None:
 
 
 def kl_div(t: Draft) -> None:
-    """Kullback-Leibler divergence of two distributions over the last dimension."""
+    """Drafts Kullback-Leibler divergence of two distributions over the last dimension."""
     logs = t.chance(0.5)
     p, q = _pair(t, "log_probs" if logs else "probs", "probs", 2)
     reduction = t.pick("batchmean", "batchmean", "batchmean", "sum", "mean")
@@ -128,7 +128,7 @@ def kl_div(t: Draft) -> None:
 
 
 def hinge(t: Draft) -> None:
-    """Hinge loss of scores and signs."""
+    """Drafts hinge loss of scores and signs."""
     p, q = _pair(t, "randn", "sign", t.random.choice((1, 2, 2)))
     reduction = t.random.choice(("mean", "mean", "sum", "none"))
     margin = t.option("margin", t.random.choice((1, 1, 1.0, 0.5, 2.0)), default=1.0)
@@ -147,7 +147,7 @@ def hinge(t: Draft) -> None:
 
 
 def triplet(t: Draft) -> None:
-    """Triplet margin loss of anchors, positives and negatives."""
+    """Drafts triplet margin loss of anchors, positives and negatives."""
     rows_, cols = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 4e5, 3e7))
     dims = (t.dim("batch", rows_), t.dim("features", cols))
     a, p, n = (t.input(r, dims) for r in ("anchor", "positive", "negative"))
@@ -171,13 +171,13 @@ def triplet(t: Draft) -> None:
 
 
 def near_to(t: Draft, a: DraftTensor, n: DraftTensor, near: str) -> str:
-    """The second distance of a triplet, as the first one was written."""
+    """Returns the second distance of a triplet, as the first one was written."""
     line = next(line for line in t.lines if line.startswith(f"{near} = "))
     return f"torch.norm({a} - {n}, dim=1)" if "norm" in line else f"(({a} - {n}) ** 2).sum(dim=1)"
 
 
 def cosine(t: Draft) -> None:
-    """One less the cosine similarity, averaged."""
+    """Drafts one less the cosine similarity, averaged."""
     p, q = _pair(t, rank=2)
     reduction = t.random.choice(("mean", "mean", "sum", "none"))
     t.mark("cosine_loss", reduction=reduction)
@@ -196,7 +196,7 @@ def cosine(t: Draft) -> None:
 
 
 def bce(t: Draft) -> None:
-    """Binary cross-entropy of probabilities or logits with targets between 0 and 1."""
+    """Drafts binary cross-entropy of probabilities or logits with targets between 0 and 1."""
     logits = t.chance(0.6)
     p, q = _pair(t, "randn" if logits else "unit", "unit")
     reduction = t.random.choice(_REDUCTIONS)
@@ -212,7 +212,7 @@ def bce(t: Draft) -> None:
 
 
 def poisson(t: Draft) -> None:
-    """Poisson negative log-likelihood, or the logarithm of a hyperbolic cosine."""
+    """Drafts Poisson negative log-likelihood, or the logarithm of a hyperbolic cosine."""
     if t.chance(0.5):
         p, q = _pair(t, "own", "rand")
         t.mark("poisson_nll")
@@ -227,7 +227,7 @@ def poisson(t: Draft) -> None:
 
 
 def margin_ranking(t: Draft) -> None:
-    """Ranking loss of two scores and a sign."""
+    """Drafts ranking loss of two scores and a sign."""
     p, q = _pair(t, "randn", "randn", t.random.choice((1, 2)))
     sign = t.input("sign", t.inputs[0].shape, "sign")
     margin = t.random.choice((0.0, 0.5, 1.0, 0.1))
@@ -241,7 +241,7 @@ def margin_ranking(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """All losses."""
+    """Returns all losses."""
     makers: list[tuple[str, Callable[[Draft], None]]] = [
         ("mse_loss", _regression("mse_loss", "MSELoss", ("({p} - {q}) ** 2", "torch.square({p} - {q})",
         "({p} - {q}).pow(2)"))),

@@ -10,7 +10,7 @@ from kernelwright.generate.registry import Family, rows
 def product(
     t: Draft, a: DraftTensor, b: DraftTensor, *, a_t: bool = False, b_t: bool = False, batched: bool = False
 ) -> DraftTensor:
-    """a @ b, either of them transposed in its last two dimensions, in one of the spellings."""
+    """Drafts a @ b, either of them transposed in its last two dimensions, in one of the spellings."""
     left, right = transposed(t, a, a_t), transposed(t, b, b_t)
     shape = (*_outer(left, right), left.shape[-2], right.shape[-1])
     forms = [f"torch.matmul({left}, {right})", f"{left.atom} @ {right.atom}", f"{left.atom}.matmul({right})"]
@@ -34,7 +34,7 @@ def _outer(a: DraftTensor, b: DraftTensor) -> tuple[int, ...]:
 
 
 def transposed(t: Draft, a: DraftTensor, wanted: bool) -> DraftTensor:
-    """A tensor with its last two dimensions exchanged, as text; nothing is computed."""
+    """Drafts a tensor with its last two dimensions exchanged, as text; nothing is computed."""
     if not wanted:
         return a
     forms = [f"{a.atom}.transpose(-2, -1)", f"{a.atom}.transpose(-1, -2)", f"{a.atom}.mT"]
@@ -52,13 +52,13 @@ def transposed(t: Draft, a: DraftTensor, wanted: bool) -> DraftTensor:
 
 
 def uniform(t: Draft, low: float, high: float) -> tuple[float, float, float]:
-    """Three wishes for extents."""
+    """Returns three wishes for extents."""
     m, n, k = (sizes.log_uniform(t.random, low, high) for _ in range(3))
     return m, n, k
 
 
 def extents(t: Draft, m: float, n: float, k: float, batch: float = 1.0) -> list[int]:
-    """Three extents near the wishes, halved until tensors and FLOPs are affordable."""
+    """Returns three extents near the wishes, halved until tensors and FLOPs are affordable."""
     found = [sizes.around(t.random, e, 1) for e in (m, n, k)]
     while 2.0 * batch * found[0] * found[1] * found[2] > sizes.LARGEST_FLOPS:
         found[found.index(max(found))] //= 2
@@ -162,7 +162,7 @@ def bmm(t: Draft) -> None:
 
 
 def tensor_matrix(t: Draft) -> None:
-    """A 3-D or 4-D tensor times a matrix."""
+    """Drafts a 3-D or 4-D tensor times a matrix."""
     lead = t.random.choice((2, 2, 3))
     outer = [sizes.around(t.random, sizes.log_uniform(t.random, 4, 256), 2) for _ in range(lead)]
     k, n = (sizes.around(t.random, sizes.log_uniform(t.random, 64, 1024), 8) for _ in range(2))
@@ -206,7 +206,7 @@ _EQUATIONS = (
 
 
 def einsum(t: Draft) -> None:
-    """A contraction of two tensors, written as an equation."""
+    """Drafts a contraction of two tensors, written as an equation."""
     equation, phrase = t.random.choice(_EQUATIONS)
     operands, result = equation.split("->")
     count = len(set(operands) - {","})
@@ -229,7 +229,7 @@ def einsum(t: Draft) -> None:
 
 
 def triangular(t: Draft) -> None:
-    """The product of two triangular matrices, kept triangular, or of one and a full matrix."""
+    """Drafts the product of two triangular matrices, kept triangular, or of one and a full matrix."""
     side = t.dim("square", sizes.around(t.random, sizes.log_uniform(t.random, 256, 5000), 8))
     part = t.pick("tril", "triu")
     a = t.input("A", (side, side), part)
@@ -248,7 +248,7 @@ def triangular(t: Draft) -> None:
 
 
 def diagonal(t: Draft) -> None:
-    """diag(d) @ B, or B @ diag(d)."""
+    """Drafts diag(d) @ B, or B @ diag(d)."""
     n, m = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 1e6, 3e7))
     left = t.chance(0.65)
     rows_, cols = t.dim("N", min(n, 8192)), t.dim("M", m)
@@ -311,7 +311,7 @@ def outer(t: Draft) -> None:
 
 
 def gram(t: Draft) -> None:
-    """X @ X.T or X.T @ X: one tensor read twice."""
+    """Drafts X @ X.T or X.T @ X: one tensor read twice."""
     m, _, k = extents(t, *uniform(t, 128, 4096))
     x = t.keep(t.input("A", (t.dim("M", m), t.dim("K", k))))
     first = t.chance(0.5)
@@ -320,7 +320,7 @@ def gram(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """All matrix products."""
+    """Returns all matrix products."""
     single = [_plain(name) for name in _SHAPES]
     single += [
         _with_transposes("matmul_transposed_a", True, False),

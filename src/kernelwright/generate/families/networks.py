@@ -1,6 +1,6 @@
-"""Networks of several layers of a kind, as level 3 has them: drawn only where they are named, or as a share of pairs.
+"""Drafts networks of several equal layers, as in KernelBench's level 3; drawn only by name, or as a share of pairs.
 
-Their answers launch one kernel for layers that are alike, so that there is something to learn of that.
+Their answers launch one kernel for equal layers, so that a model can learn this.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kernelwright.generate.families.matmul import product
 from kernelwright.generate.registry import Family, rows
 
 WEIGHT = 1e-9
-"""Never drawn among all families, so that suites of a seed stay what they are."""
+"""Weight zero: never drawn among all families, so that a seed's suites stay the same."""
 
 
 def _sequence(t: Draft) -> tuple[DraftTensor, Dim, int, int]:
-    """A batch of sequences whose width divides into heads: input, width, heads, width of a head."""
+    """Drafts a batch of sequences whose width divides into heads: input, width, heads, width of a head."""
     heads, size = t.random.choice((2, 4, 4, 8)), t.random.choice((8, 16, 32))
     width = t.dim("features", heads * size)
     lead = (t.dim("batch", t.random.choice((2, 4, 8))), t.dim("seq", t.random.choice((32, 64, 128, 256))))
@@ -35,7 +35,7 @@ def _sequence(t: Draft) -> tuple[DraftTensor, Dim, int, int]:
 
 
 def _attended(t: Draft, x: DraftTensor, width: Dim, heads: int, size: int) -> DraftTensor:
-    """Attention of several heads with projections, of a value that may be read again."""
+    """Drafts attention of several heads with projections, of a value that may be read again."""
     shown = t.option("num_heads", heads, where="forward")
     of_head = t.option("head_dim", size, where="forward", expose=0.3)
     causal = t.chance(0.3)
@@ -69,7 +69,7 @@ def _attended(t: Draft, x: DraftTensor, width: Dim, heads: int, size: int) -> Dr
 
 
 def multi_head(t: Draft) -> None:
-    """Attention of several heads, sometimes behind a norm and with the input added."""
+    """Drafts attention of several heads, sometimes behind a norm and with the input added."""
     x, width, heads, size = _sequence(t)
     kept = t.keep(x)
     h = t.named(norms.layer_norm(t, kept, (width,))) if t.chance(0.4) else kept
@@ -78,7 +78,7 @@ def multi_head(t: Draft) -> None:
 
 
 def mixer(t: Draft) -> None:
-    """A network along the sequence and one along the features, each with a norm and a residual."""
+    """Drafts a network along the sequence and one along the features, each with a norm and a residual."""
     length, width = t.dim("seq", t.random.choice((16, 32, 64))), t.dim("features", t.random.choice((32, 64, 128)))
     tokens, hidden = t.dim("hidden", t.random.choice((32, 64, 128))), t.dim("hidden", t.random.choice((64, 128, 256)))
     act = main_activation(t)
@@ -96,7 +96,7 @@ def mixer(t: Draft) -> None:
 
 
 def deep_mlp(t: Draft) -> None:
-    """Four to seven linear layers with an activation each, sometimes with norms."""
+    """Drafts four to seven linear layers with an activation each, sometimes with norms."""
     x, inside = row_input(t, (32, 512))
     act, normed = main_activation(t), t.chance(0.4)
     hidden = t.dim("hidden", t.random.choice((64, 128, 256)))
@@ -109,7 +109,7 @@ def deep_mlp(t: Draft) -> None:
 
 
 def highway(t: Draft) -> None:
-    """Layers that mix what they make with what they were given, by a gate."""
+    """Drafts layers that mix their output with their input by a gate."""
     x, width = row_input(t, (32, 512), sequence=0.2)
     act = main_activation(t)
     kept = t.keep(x)
@@ -125,7 +125,7 @@ def highway(t: Draft) -> None:
 
 
 def recurrent_cell(t: Draft) -> None:
-    """One step of a gated recurrent cell on a state that is given."""
+    """Drafts one step of a gated recurrent cell on a state that is given."""
     lead = t.dim("batch", t.random.choice((16, 32, 64, 128)))
     width, hidden = t.dim("in_features", t.random.choice((32, 64, 128))), t.dim("hidden", t.random.choice((64, 128)))
     x, h = t.keep(t.input("x", (lead, width))), t.keep(t.input("other", (lead, hidden)))
@@ -143,7 +143,7 @@ def recurrent_cell(t: Draft) -> None:
 
 
 def vgg(t: Draft) -> None:
-    """Stages of convolutions that pooling follows, and a linear layer."""
+    """Drafts stages of convolutions that pooling follows, and a linear layer."""
     x, inside = image_input(t, 2, (1, 3, 8), sizes.log_uniform(t.random, 2e5, 3e6))
     act, normed, kind = main_activation(t), t.chance(0.4), t.pick("max", "max", "avg")
     for width in t.random.choice(((16, 32), (8, 16), (16, 32, 64), (32, 64))):
@@ -161,7 +161,7 @@ def vgg(t: Draft) -> None:
 
 
 def residual_stack(t: Draft) -> None:
-    """Two residual blocks of two convolutions each."""
+    """Drafts two residual blocks of two convolutions each."""
     x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
     act, normed = main_activation(t), t.chance(0.6)
     kept = t.keep(x)
@@ -187,7 +187,7 @@ def _joined(t: Draft, parts: list[DraftTensor]) -> DraftTensor:
 
 
 def dense_block(t: Draft) -> None:
-    """Convolutions that read everything before them."""
+    """Drafts convolutions that read everything before them."""
     x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
     growth, act = t.dim("out_channels", t.random.choice((8, 16))), main_activation(t)
     kept = t.keep(x)
@@ -199,7 +199,7 @@ def dense_block(t: Draft) -> None:
 
 
 def inception(t: Draft) -> None:
-    """Branches of different windows beside each other."""
+    """Drafts branches of different windows beside each other."""
     x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
     kept, act = t.keep(x), main_activation(t)
     parts = []
@@ -211,7 +211,7 @@ def inception(t: Draft) -> None:
 
 
 def inverted_residual(t: Draft) -> None:
-    """A pointwise, a depthwise and a pointwise convolution, each with a norm, and the input added."""
+    """Drafts a pointwise, a depthwise and a pointwise convolution, each with a norm, and the input added."""
     x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
     middle = t.dim("hidden", channels.value * t.random.choice((2, 4)))
     kept, act = t.keep(x), unary.BY_NAME[t.random.choice(("relu6", "relu6", "relu", "silu", "hardswish"))]
@@ -226,7 +226,8 @@ def inverted_residual(t: Draft) -> None:
 
 
 def encoder_decoder(t: Draft) -> None:
-    """Down by pooling, up by interpolation or a transposed convolution, with what was there before beside it."""
+    """Drafts a downsampling by pooling, an upsampling by interpolation or transposed convolution, and a skip
+    connection."""
     inside = t.dim("in_channels", t.random.choice((1, 3, 8)))
     side = [t.dim(role, 2 * t.random.choice((12, 16, 20, 32, 48))) for role in ("height", "width")]
     x = t.input("image", (t.dim("batch", t.random.choice((2, 4, 8))), inside, *side))
@@ -247,7 +248,7 @@ def encoder_decoder(t: Draft) -> None:
 
 
 def gated_convolution(t: Draft) -> None:
-    """Convolutions whose results gate each other, with the input added."""
+    """Drafts convolutions whose results gate each other, with the input added."""
     x, channels = image_input(t, t.random.choice((1, 1, 2)), (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
     kept, win = t.keep(x), same_window(x.rank - 2, 3)
     for _ in range(t.random.choice((1, 2))):
@@ -263,7 +264,7 @@ def gated_convolution(t: Draft) -> None:
 
 
 def low_rank_heads(t: Draft) -> None:
-    """Several products of one input with weights, brought together."""
+    """Drafts several products of one input with weights, brought together."""
     x, width = row_input(t, (32, 256), sequence=0.0)
     kept, out = t.keep(x), t.dim("out_features", t.random.choice((32, 64, 128)))
     act = main_activation(t)
@@ -276,7 +277,7 @@ def low_rank_heads(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """All networks."""
+    """Returns all networks."""
     makers: list[Callable[[Draft], None]] = [
         multi_head, mixer, deep_mlp, highway, recurrent_cell, vgg, residual_stack, dense_block,
         inception, inverted_residual, encoder_decoder, gated_convolution, low_rank_heads,

@@ -22,7 +22,7 @@ def _eps(t: Draft, default: float = 1e-5) -> str | None:
 def channel_input(
     t: Draft, rank: int, role: str = "channels", multiple: int = 1, low: int = 2
 ) -> tuple[DraftTensor, Dim]:
-    """An input (batch, channels, *spatial) with spatial extents of at least `low`, and its channels."""
+    """Drafts an input (batch, channels, *spatial) with spatial extents of at least `low`, and its channels."""
     batch, channels, *spatial = sizes.image(
         t.random, rank, sizes.elements(t.random), t.random.choice((8, 16, 32, 64, 96, 128, 256))
     )
@@ -35,7 +35,7 @@ def channel_input(
 
 
 def batch_norm(t: Draft, x: DraftTensor, channels: Dim, *, rank: int | None = None) -> DraftTensor:
-    """nn.BatchNorm of x: in training mode as constructed, as KernelBench runs it."""
+    """Drafts nn.BatchNorm of x: in training mode as constructed, as KernelBench runs it."""
     rank = max(1, x.rank - 2) if rank is None else rank
     arguments: list[tuple[str, str | None]] = [("num_features", t.argument(channels)), ("eps", _eps(t))]
     arguments.append(
@@ -55,7 +55,7 @@ def batch_norm(t: Draft, x: DraftTensor, channels: Dim, *, rank: int | None = No
 
 
 def instance_norm(t: Draft, x: DraftTensor, channels: Dim) -> DraftTensor:
-    """nn.InstanceNorm of x, with or without weights."""
+    """Drafts nn.InstanceNorm of x, with or without weights."""
     rank = x.rank - 2
     affine = t.option("affine", True, default=False, where="init", expose=0.2) if t.chance(0.35) else None
     arguments = [("num_features", t.argument(channels)), ("eps", _eps(t)), ("momentum", None), ("affine", affine)]
@@ -66,7 +66,7 @@ def instance_norm(t: Draft, x: DraftTensor, channels: Dim) -> DraftTensor:
 
 
 def group_norm(t: Draft, x: DraftTensor, channels: Dim, groups: int) -> DraftTensor:
-    """nn.GroupNorm of x."""
+    """Drafts nn.GroupNorm of x."""
     name = t.pick("num_groups", "groups", "num_groups")
     arguments = [
         ("num_groups", t.option(name, groups, where="init")),
@@ -81,7 +81,7 @@ def group_norm(t: Draft, x: DraftTensor, channels: Dim, groups: int) -> DraftTen
 
 
 def layer_norm(t: Draft, x: DraftTensor, dims: tuple[Dim | int, ...]) -> DraftTensor:
-    """nn.LayerNorm (or F.layer_norm without weights) over the last dimensions, given as `dims`."""
+    """Drafts nn.LayerNorm (or F.layer_norm without weights) over the last dimensions, given as `dims`."""
     texts = [t.argument(d) for d in dims]
     shape = texts[0] if len(texts) == 1 and t.chance(0.8) else f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
     if len(texts) > 1 and t.chance(0.2):
@@ -151,7 +151,8 @@ def _product(values: list[int]) -> int:
 
 
 def rms_norm(t: Draft, x: DraftTensor, features: Dim | None, axis: int) -> DraftTensor:
-    """x over the root of its mean square along an axis, by formula or nn.RMSNorm; with a weight where `features`."""
+    """Drafts x over the root of its mean square along an axis, by formula or nn.RMSNorm; with a weight where
+    `features`."""
     last = axis in (-1, x.rank - 1)
     t.mark("rms_norm", dim=f"{axis % x.rank}of{x.rank}", weight=features and 1)
     t.say(t.pick("RMS normalization", "RMSNorm", "root-mean-square normalization"))
@@ -197,7 +198,7 @@ def _rms(t: Draft) -> None:
 
 
 def frobenius(t: Draft) -> None:
-    """A tensor over its Frobenius norm."""
+    """Drafts a tensor over its Frobenius norm."""
     x = t.named(memory_bound_input(t, t.random.choice((2, 3, 4, 4))))
     t.say(t.pick("division by the Frobenius norm", "Frobenius normalization", "scaling to unit Frobenius norm"))
     t.mark("norm_l2", dim="all")
@@ -221,7 +222,7 @@ def _lp(order: int) -> Callable[[Draft], None]:
 
 
 def lp_normalize(t: Draft, x: DraftTensor, order: int, axis: int) -> DraftTensor:
-    """x over its L1, L2 or largest-magnitude norm along an axis. `x` must have a name."""
+    """Drafts x over its L1, L2 or largest-magnitude norm along an axis. `x` must have a name."""
     dim = t.option("dim", axis, default=1)
     t.say(
         t.pick(f"L{order} normalization", f"scaling to unit L{order} norm")
@@ -247,7 +248,7 @@ def lp_normalize(t: Draft, x: DraftTensor, order: int, axis: int) -> DraftTensor
 
 
 def standardize(t: Draft) -> None:
-    """(x - mean) / std along an axis, by formula."""
+    """Drafts (x - mean) / std along an axis, by formula."""
     rank = t.random.choice((2, 3, 4))
     x = t.named(memory_bound_input(t, rank))
     axis = t.random.choice((-1, 1, rank - 1, -1))
@@ -276,7 +277,7 @@ def standardize(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """All normalisations."""
+    """Returns all normalisations."""
     makers = [(f"batch_norm{r}d", _batch(r)) for r in (1, 2, 3)]
     makers += [(f"instance_norm{r}d", _instance(r)) for r in (1, 2, 3)]
     makers += [(f"group_norm{r}d", _group(r)) for r in (1, 2, 3)]

@@ -17,7 +17,8 @@ def _number(t: Draft, rank: int, choices: tuple[int, ...], uneven: float) -> Axe
 
 
 def pool(t: Draft, x: DraftTensor, kind: str, *, small: bool = False) -> DraftTensor:
-    """Max or average pooling (`kind` is `max` or `avg`) of x, by module or function; `small` keeps to 2 and 3."""
+    """Drafts max or average pooling (`kind` is `max` or `avg`) of x, by module or function; `small` keeps to 2 and
+    3."""
     rank = x.rank - 2
     uneven = t.random.choice((0.0, 0.0, 0.3)) if rank > 1 else 0.0
     kernel = _number(t, rank, (2, 2, 3) if small else (2, 2, 3, 3, 4, 5, 7) if rank < 3 else (2, 2, 3, 4), uneven)
@@ -55,7 +56,7 @@ def pool(t: Draft, x: DraftTensor, kind: str, *, small: bool = False) -> DraftTe
 def _arguments(
     t: Draft, kind: str, kernel: Axes, stride: Axes, padding: Axes, dilation: Axes
 ) -> list[tuple[str, str | None]]:
-    """Pooling arguments as texts. Functions keep theirs as `self.NAME`, modules as constructor arguments."""
+    """Returns pooling arguments as texts. Functions keep theirs as `self.NAME`, modules as constructor arguments."""
     where = "forward" if t.style.spelling == "functional" else "init"
     full = t.style.expose == 1.0 and t.chance(0.6)
     shown = 1.0 if full else 0.06
@@ -87,7 +88,7 @@ def _product(values: tuple[int, ...]) -> int:
 
 
 def adaptive(t: Draft, x: DraftTensor, kind: str, size: int | Axes) -> DraftTensor:
-    """Adaptive pooling to `size` on every axis."""
+    """Drafts adaptive pooling to `size` on every axis."""
     rank = x.rank - 2
     spatial = (size,) * rank if isinstance(size, int) else size
     name = "AdaptiveMaxPool" if kind == "max" else "AdaptiveAvgPool"
@@ -104,7 +105,7 @@ def adaptive(t: Draft, x: DraftTensor, kind: str, size: int | Axes) -> DraftTens
 
 
 def pool_input(t: Draft, rank: int, low: int = 8) -> DraftTensor:
-    """An input of (batch, channels, *spatial) with spatial extents of at least `low`."""
+    """Drafts an input of (batch, channels, *spatial) with spatial extents of at least `low`."""
     shape = sizes.image(t.random, rank, sizes.elements(t.random), t.random.choice((1, 3, 8, 16, 32, 64, 128)))
     roles = ("batch", t.pick("channels", "in_channels", "features"), *SPATIAL[rank])
     return t.input(
@@ -136,7 +137,7 @@ def _adaptive(kind: str, rank: int) -> Callable[[Draft], None]:
 
 
 def global_pool(t: Draft, x: DraftTensor, kind: str) -> DraftTensor:
-    """Mean or largest value of every channel, by a reduction over the spatial dimensions."""
+    """Drafts mean or largest value of every channel, by a reduction over the spatial dimensions."""
     rank = x.rank - 2
     dims = tuple(range(2, rank + 2)) if t.chance(0.6) else tuple(range(-rank, 0))
     shown = str(dims) if rank > 1 else str(dims[0])
@@ -180,7 +181,7 @@ def _power(rank: int) -> Callable[[Draft], None]:
 
 
 def families() -> list[Family]:
-    """Pooling of every kind in every number of dimensions."""
+    """Returns pooling of every kind in every number of dimensions."""
     plain = [(f"{kind}_pool{rank}d", _plain(kind, rank)) for kind in ("max", "avg") for rank in (1, 2, 3)]
     makers = [(f"adaptive_{kind}_pool{rank}d", _adaptive(kind, rank)) for kind in ("avg", "max") for rank in (1, 2, 3)]
     makers += [(f"global_pool{rank}d", _global(rank)) for rank in (1, 2, 3)]

@@ -1,6 +1,6 @@
-"""Operators and options that few tasks have: drawn only where they are named, or as a share of pairs.
+"""Drafts rare operators and options; drawn only by name, or as a share of pairs.
 
-Each is met alone or with a few operators around it, so that a model has seen the word before a stranger uses it.
+Each occurs alone or with a few operators around it, so that a model has seen the name in training.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kernelwright.generate.registry import Family, rows
 
 
 def _rows(t: Draft, low: float = 16, high: float = 1024) -> tuple[DraftTensor, Dim, Dim]:
-    """An input of rows, how many they are, and how long."""
+    """Drafts an input of rows, how many they are, and how long."""
     width = t.dim("features", sizes.around(t.random, sizes.log_uniform(t.random, low, high), 4))
     count = t.dim("batch", sizes.around(t.random, sizes.log_uniform(t.random, 16, 2048), 4))
     return t.input("x", (count, width)), count, width
 
 
 def _finish(t: Draft, x: DraftTensor, image: bool = False) -> None:
-    """Sometimes with one to three operators behind."""
+    """Finishes the draft, sometimes after one to three more operators."""
     if x.rank and t.chance(0.5):
         p = DrawnProgram(t, t.named(x), image, [])
         p.values.append(p.x)
@@ -36,7 +36,7 @@ def _finish(t: Draft, x: DraftTensor, image: bool = False) -> None:
 
 
 def pixel_shuffled(t: Draft) -> None:
-    """Channels into space, or back."""
+    """Drafts channels into space, or back."""
     r = t.random.choice((2, 2, 3, 4))
     back = t.chance(0.5)
     channels = t.dim("channels", t.random.choice((1, 2, 4, 8)) * (1 if back else r * r))
@@ -58,7 +58,7 @@ def pixel_shuffled(t: Draft) -> None:
 
 
 def bags(t: Draft) -> None:
-    """Rows of a table, brought together for each bag of indices."""
+    """Drafts rows of a table, brought together for each bag of indices."""
     vocab, width = t.dim("vocab", t.random.choice((100, 1000, 5000))), t.dim("features", t.random.choice((16, 64, 100)))
     bag = t.input(
         "index", (t.dim("batch", t.random.choice((32, 64, 256))), t.dim("count", t.random.choice((4, 10, 20)))),
@@ -73,7 +73,7 @@ def bags(t: Draft) -> None:
 
 
 def added_rows(t: Draft) -> None:
-    """Rows added where an index says."""
+    """Drafts rows added at the positions of an index."""
     x, lead, width = _rows(t, 8, 256)
     count = t.dim("classes", t.random.choice((10, 32, 100, 256)))
     index = t.input("index", (lead,), "int", bound=count)
@@ -90,7 +90,7 @@ def added_rows(t: Draft) -> None:
 
 
 def distances(t: Draft) -> None:
-    """Distances between all rows of two inputs."""
+    """Drafts distances between all rows of two inputs."""
     x, _, width = _rows(t, 8, 128)
     other = t.input("other", (t.dim("rows", t.random.choice((16, 64, 100, 256))), width))
     p = t.random.choice((2.0, 2.0, 1.0))
@@ -101,7 +101,7 @@ def distances(t: Draft) -> None:
 
 
 def likelihoods(t: Draft) -> None:
-    """Negative log-likelihoods of counts."""
+    """Drafts negative log-likelihoods of counts."""
     x, *shape = _rows(t)
     reduction = t.pick("mean", "mean", "sum", "none")
     tail = "" if reduction == "mean" and t.chance(0.6) else f", reduction={t.number(reduction)}"
@@ -114,7 +114,7 @@ def likelihoods(t: Draft) -> None:
 
 
 def odd_pooling(t: Draft) -> None:
-    """Pooling whose windows reach over the edge, or count without padding."""
+    """Drafts pooling whose windows reach over the edge, or count without padding."""
     x = pooling.pool_input(t, t.random.choice((1, 2, 2)), low=9)
     rank = x.rank - 2
     kernel, stride = t.random.choice((2, 3, 3)), t.random.choice((2, 2, 3))
@@ -144,7 +144,7 @@ def odd_pooling(t: Draft) -> None:
 
 
 def edge_convolution(t: Draft) -> None:
-    """A convolution that pads otherwise than with zeros."""
+    """Drafts a convolution that pads otherwise than with zeros."""
     rank = t.random.choice((1, 2, 2))
     x, inside = image_input(t, rank, (4, 8, 16), sizes.log_uniform(t.random, 1e5, 2e6))
     outside = t.dim("out_channels", t.random.choice((8, 16, 32)))
@@ -165,7 +165,7 @@ def edge_convolution(t: Draft) -> None:
 
 
 def sloped(t: Draft) -> None:
-    """A PReLU, with one slope or one a channel, behind a layer or alone."""
+    """Drafts a PReLU, with one slope or one a channel, behind a layer or alone."""
     image = t.chance(0.5)
     if image:
         x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 1e5, 4e6))
@@ -182,7 +182,7 @@ def sloped(t: Draft) -> None:
 
 
 def plain_norm(t: Draft) -> None:
-    """A layer norm without bias, or without weights."""
+    """Drafts a layer norm without bias, or without weights."""
     x, width = _row_input_of_rank(t)
     shown = t.argument(width)
     kind = t.pick("bias", "affine", "function")
@@ -206,7 +206,7 @@ def _row_input_of_rank(t: Draft) -> tuple[DraftTensor, Dim]:
 
 
 def masked_attention(t: Draft) -> None:
-    """Attention with a mask that is given or made."""
+    """Drafts attention with a mask that is given or made."""
     batch, length = t.dim("batch", t.random.choice((2, 4, 8))), t.dim("seq", t.random.choice((32, 64, 100)))
     width = t.dim("head_dim", t.random.choice((16, 32, 64)))
     q, k, v = (t.keep(t.input(role, (batch, length, width), "randn")) for role in "qkv")
@@ -232,7 +232,7 @@ def masked_attention(t: Draft) -> None:
 
 
 def bilinear_form(t: Draft) -> None:
-    """What two inputs give with a matrix between them, a number a row."""
+    """Drafts a bilinear form of two inputs, one number per row."""
     x, lead, width = _rows(t, 8, 128)
     y = t.input("other", (lead, width))
     w = t.parameter("weight", (width, width), "torch.randn({}) * 0.05")
@@ -248,7 +248,7 @@ def bilinear_form(t: Draft) -> None:
 
 
 def turned_scan(t: Draft) -> None:
-    """A sum of everything behind, along any dimension."""
+    """Drafts a reversed cumulative sum along any dimension."""
     shape = [t.dim("batch", t.random.choice((4, 8, 16))), t.dim("extent", t.random.choice((16, 64, 100)))]
     shape += [t.dim("extent", t.random.choice((8, 32, 50)))] if t.chance(0.6) else []
     x = t.input("x", shape)
@@ -261,7 +261,7 @@ def turned_scan(t: Draft) -> None:
 
 
 def directions(t: Draft) -> None:
-    """Rows of length one, and how near they are to others."""
+    """Drafts normalised rows and their cosine similarity to others."""
     x, lead, width = _rows(t)
     t.mark("normalize")
     t.say("unit rows")
@@ -280,7 +280,7 @@ def directions(t: Draft) -> None:
 
 
 def picked(t: Draft) -> None:
-    """Values that an index of the same rank picks, or rows of a table of weights."""
+    """Drafts values that an index of the same rank picks, or rows of a table of weights."""
     x, lead, width = _rows(t)
     if t.chance(0.5):
         count = t.dim("count", t.random.choice((4, 8, 16)))
@@ -299,7 +299,7 @@ def picked(t: Draft) -> None:
 
 
 def group_affine(t: Draft) -> None:
-    """A group norm with a scale and a shift of its own a channel."""
+    """Drafts a group norm with a scale and a shift of its own a channel."""
     x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 1e5, 2e6))
     h = norms.group_norm(t, x, channels, t.random.choice((2, 4)))
     scale, shift = (t.parameter(role, (channels, 1, 1)) for role in ("scale", "bias"))
@@ -309,7 +309,7 @@ def group_affine(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """All of them."""
+    """Returns all rare families."""
     makers: list[Callable[[Draft], None]] = [
         pixel_shuffled, bags, added_rows, distances, likelihoods, odd_pooling, edge_convolution, sloped, plain_norm,
         masked_attention, bilinear_form, turned_scan, directions, picked, group_affine,

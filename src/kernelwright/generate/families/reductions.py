@@ -12,18 +12,18 @@ from kernelwright.generate.registry import Family
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction: how it is called, and what it returns when it has a dimension."""
+    """A reduction: its spellings, and the form of its result along a dimension."""
 
     name: str
     phrase: str
     functions: tuple[str, ...]
     method: str
     values: bool = False
-    """Whether with `dim` it returns values and indices (torch.max)."""
+    """True where it returns values and indices with `dim` (torch.max)."""
     several: bool = True
-    """Whether it takes more than one dimension."""
+    """True where it takes more than one dimension."""
     every: bool = True
-    """Whether it takes none."""
+    """True where it takes no dimension."""
     integer: bool = False
     domain: str = "own"
     held_out: bool = False
@@ -52,12 +52,13 @@ REDUCTIONS = (
     Reduction("range", "the range of values", ("torch.amax",), "amax", every=False),
 )  # fmt: skip
 SPREADS = ("var", "std", "range", "argmax", "argmin")
-"""The same whatever one element is, or NaN: never over the first dimension, of which judging may leave one element."""
+"""Reductions that are constant or NaN over one element. Never over the first dimension, which judging may reduce to
+one."""
 BY_NAME = {r.name: r for r in REDUCTIONS}
 
 
 def reduce(t: Draft, x: DraftTensor, kind: Reduction, dims: tuple[int, ...] | None, keepdim: bool) -> DraftTensor:
-    """A reduction of x over some dimensions (all for None)."""
+    """Drafts a reduction of x over some dimensions (all for None)."""
     over = tuple(d % x.rank for d in dims) if dims is not None else tuple(range(x.rank))
     shape = tuple(1 if i in over else e for i, e in enumerate(x.shape) if keepdim or i not in over)
     t.say(kind.phrase + (" over all elements" if dims is None else ""))
@@ -118,7 +119,7 @@ def _text(t: Draft, x: DraftTensor, kind: Reduction, dims: tuple[int, ...] | Non
 def _range(
     t: Draft, x: DraftTensor, dims: tuple[int, ...] | None, keepdim: bool, shape: tuple[int, ...]
 ) -> DraftTensor:
-    """Largest less smallest, with the same options."""
+    """Drafts largest less smallest, with the same options."""
     before = set(t.kept)
     x = t.keep(x)
     options = "".join(f", {o}" for o in _options(t, dims, keepdim))
@@ -129,7 +130,7 @@ def _range(
 
 
 def family(kind: Reduction) -> Family:
-    """The reduction alone, over any dimensions of a tensor of any rank."""
+    """Returns the reduction alone, over any dimensions of a tensor of any rank."""
 
     def make(t: Draft) -> None:
         rank = t.random.choice((1, 2, 2, 3, 3, 3, 4, 4, 5))
@@ -147,7 +148,7 @@ def family(kind: Reduction) -> Family:
 
 
 def choose_dims(t: Draft, kind: Reduction, rank: int) -> tuple[int, ...] | None:
-    """Dimensions to reduce: one mostly, several, or None for all."""
+    """Draws dimensions to reduce: mostly one, else several, or None for all."""
     if kind.every and t.chance(0.12):
         return None
     if kind.several and rank > 2 and t.chance(0.25):
@@ -160,5 +161,5 @@ def choose_dims(t: Draft, kind: Reduction, rank: int) -> tuple[int, ...] | None:
 
 
 def families() -> list[Family]:
-    """All reductions."""
+    """Returns all reductions."""
     return [family(kind) for kind in REDUCTIONS]

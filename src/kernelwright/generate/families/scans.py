@@ -11,7 +11,7 @@ from kernelwright.generate.registry import Family, rows
 
 
 def scan(t: Draft, x: DraftTensor, kind: str, dim: str) -> str:
-    """Text of a scan of x along `dim` (Python text)."""
+    """Returns text of a scan of x along `dim` (Python text)."""
     shown = dim if t.chance(0.2) else f"dim={dim}"
     text = t.pick(f"torch.{kind}({x}, {shown})", f"{x.atom}.{kind}({shown})")
     return text + (t.pick(".values", "[0]") if kind in ("cummax", "cummin") else "")
@@ -59,7 +59,7 @@ def _reverse(kind: str) -> Callable[[Draft], None]:
 
 
 def exclusive(t: Draft) -> None:
-    """Sums of what comes before each element."""
+    """Drafts sums of what comes before each element."""
     x, axis = _input(t)
     x = t.named(x)
     dim = _dim(t, axis, x.rank)
@@ -82,7 +82,7 @@ def exclusive(t: Draft) -> None:
 
 
 def masked(t: Draft) -> None:
-    """A running sum of the elements that a mask selects."""
+    """Drafts a running sum of the elements that a mask selects."""
     x, axis = _input(t)
     mask = t.input("mask", t.inputs[0].shape, "bool")
     t.mark("masked_cumsum", dim=_where(axis, x))
@@ -96,7 +96,7 @@ def masked(t: Draft) -> None:
 
 
 def running_mean(t: Draft) -> None:
-    """The mean of all elements so far."""
+    """Drafts the mean of all elements so far."""
     rank = t.random.choice((2, 2, 3))
     x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 4e5, 3e7))
     axis = rank - 1
@@ -109,7 +109,7 @@ def running_mean(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """All scans."""
+    """Returns all scans."""
     makers: list[tuple[str, Callable[[Draft], None]]] = [
         ("cumsum", _plain("cumsum", "a cumulative sum")),
         ("cumprod", _plain("cumprod", "a cumulative product", "near_one")),

@@ -15,7 +15,7 @@ CLASSES = {"softmax": "Softmax", "log_softmax": "LogSoftmax", "softmin": "Softmi
 
 
 def softmax(t: Draft, x: DraftTensor, axis: int, kind: str = "softmax") -> DraftTensor:
-    """A softmax of x along `axis` (counted from the front)."""
+    """Drafts a softmax of x along `axis` (counted from the front)."""
     value = axis - x.rank if t.chance(0.5) else axis
     t.mark(kind, dim=f"{axis}of{x.rank}")
     t.say({"softmax": "softmax", "log_softmax": "log-softmax", "softmin": "softmin"}[kind])
@@ -32,7 +32,7 @@ def softmax(t: Draft, x: DraftTensor, axis: int, kind: str = "softmax") -> Draft
 
 
 def by_hand(t: Draft, x: DraftTensor, axis: int) -> DraftTensor:
-    """Softmax by formula: with or without the subtraction of the maximum."""
+    """Drafts softmax by formula: with or without the subtraction of the maximum."""
     x = t.named(x)
     dim = t.option("dim", axis - x.rank if t.chance(0.4) else axis, default=-1)
     t.mark("softmax", dim=f"{axis}of{x.rank}")
@@ -68,7 +68,7 @@ def _plain(kind: str) -> Callable[[Draft], None]:
 
 
 def _heads(t: Draft) -> tuple[list[Dim], int, int]:
-    """(batch, heads) or (batch,), with a sequence length and a head size."""
+    """Returns (batch, heads) or (batch,), with a sequence length and a head size."""
     batch, heads = t.random.choice((1, 2, 4, 8, 16, 32)), t.random.choice((4, 8, 12, 16, 32))
     length, size = t.random.choice((128, 256, 512, 1024, 2048)), t.random.choice((32, 64, 64, 128, 256))
     while batch * heads * length * length > 1.5e8 and batch > 1:
@@ -80,7 +80,7 @@ def _heads(t: Draft) -> tuple[list[Dim], int, int]:
 
 
 def scaled_dot_product(t: Draft, causal: bool, mode: str) -> None:
-    """F.scaled_dot_product_attention, or the same by hand."""
+    """Drafts F.scaled_dot_product_attention, or the same by hand."""
     lead, length, size = _heads(t)
     seq, width = t.dim("seq", length), t.dim("head_dim", size)
     other = seq
@@ -142,7 +142,7 @@ def _by_hand(t: Draft, q: DraftTensor, k: DraftTensor, v: DraftTensor, causal: b
 
 
 def glu(t: Draft) -> None:
-    """A tensor split in two, one half gating the other."""
+    """Drafts a tensor split in two, one half gating the other."""
     rank = t.random.choice((2, 2, 3, 4))
     x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 8e7))
     last = t.inputs[0].shape[-1]
@@ -170,7 +170,7 @@ def glu(t: Draft) -> None:
 
 
 def gate_inputs(t: Draft) -> None:
-    """An activation of one input times another."""
+    """Drafts an activation of one input times another."""
     x = memory_bound_input(t, t.random.choice((2, 3)), total=sizes.log_uniform(t.random, 5e5, 8e7))
     g = t.input("gate", t.inputs[0].shape)
     t.kept |= {x.text, g.text}
@@ -182,7 +182,7 @@ def gate_inputs(t: Draft) -> None:
 
 
 def families() -> list[Family]:
-    """Softmax, attention and gates."""
+    """Returns softmax, attention and gates."""
     plain = [(kind, _plain(kind)) for kind in ("softmax", "log_softmax")]
     attention: list[tuple[str, Callable[[Draft], None]]] = [
         ("attention", lambda t: scaled_dot_product(t, False, "")),

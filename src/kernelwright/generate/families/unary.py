@@ -23,15 +23,15 @@ class Unary:
     options: tuple[tuple[str, Option, tuple[Option, ...]], ...] = ()
     """(keyword, default, other values)."""
     keywords: bool = True
-    """Whether functions take the options by keyword."""
+    """True where functions take the options by keyword."""
     domain: str = "own"
-    """What its input must be drawn from."""
+    """The distribution of its input."""
     weight: float = 1.0
     held_out: bool = False
 
 
 REQUIRED = "required"
-"""In place of a default: the option has none."""
+"""Marks an option without a default."""
 _SLOPES = (0.2, 0.1, 0.05, 0.3, 0.02, 0.15, 0.25)
 _ALPHAS = (0.5, 1.5, 2.0, 0.7, 1.2, 0.1)
 ACTIVATIONS: tuple[Unary, ...] = (
@@ -107,7 +107,7 @@ BY_NAME = {op.name: op for op in (*ACTIVATIONS, *MATH)}
 
 
 def apply(t: Draft, x: DraftTensor, op: Unary, kind: str = "activation") -> DraftTensor:
-    """The operator on a tensor, in the style's spelling where it has one, and with some of its options set."""
+    """Drafts the operator on a tensor, in the style's spelling where it has one, and with some of its options set."""
     values = {name: _value(t, default, others) for name, default, others in op.options}
     changed = {name: v for (name, default, _), v in zip(op.options, values.values(), strict=True) if v != default}
     forms: list[tuple[str, Callable[[], str]]] = []
@@ -130,14 +130,14 @@ def apply(t: Draft, x: DraftTensor, op: Unary, kind: str = "activation") -> Draf
 def _value(t: Draft, default: Option, others: tuple[Option, ...]) -> Option:
     if default == REQUIRED or t.chance(0.5):
         chosen = t.random.choice(others)
-        if isinstance(chosen, float) and t.chance(0.3):  # near one of them, so that numbers are read
+        if isinstance(chosen, float) and t.chance(0.3):  # close to a usual value, so that a model reads the number
             return round(chosen * t.random.uniform(0.5, 1.5), t.random.choice((1, 2, 3))) or chosen
         return chosen
     return default
 
 
 def _arguments(t: Draft, op: Unary, values: dict[str, Option], where: str) -> list[tuple[str, str | None]]:
-    """Keyword and text of each option; a default value is mostly left out."""
+    """Returns keyword and text of each option; mostly omits default values."""
     found: list[tuple[str, str | None]] = []
     for name, default, _ in op.options:
         value = values[name]
@@ -168,12 +168,12 @@ def _formula(t: Draft, op: Unary, x: DraftTensor) -> str:
 
 
 def _library(t: Draft, text: str) -> str:
-    """`F.` as the style writes it."""
+    """Replaces `F.` by the style's spelling."""
     return text.replace("F.", f"{t.prefix()}.") if "F." in text else text
 
 
 def family(op: Unary) -> Family:
-    """The operator alone, on a tensor of any rank."""
+    """Returns the operator alone, on a tensor of any rank."""
 
     def make(t: Draft) -> None:
         rank = t.random.choice((1, 2, 2, 2, 3, 3, 4, 4, 5))
@@ -185,11 +185,11 @@ def family(op: Unary) -> Family:
 
 
 def memory_bound_input(t: Draft, rank: int, draw: str = "own", role: str = "x", total: float = 0.0) -> DraftTensor:
-    """An input of `rank` dimensions and a size that a memory-bound operator is tried at."""
+    """Drafts an input of `rank` dimensions with a size for a memory-bound operator."""
     extents = sizes.shape(t.random, rank, total or sizes.elements(t.random))
     if rank in (3, 4, 5) and t.chance(0.5):
         extents = sizes.image(t.random, rank - 2, total or sizes.elements(t.random))
-        extents[:2] = [max(2, e) for e in extents[:2]]  # one element leaves a reduction or softmax nothing to do
+        extents[:2] = [max(2, e) for e in extents[:2]]  # with one element a reduction or softmax has no effect
         names = ("batch", "channels", *{3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width")}[rank])
     else:
         names = {

@@ -1,4 +1,4 @@
-"""A forward under construction, operator by operator, of which every line may read whatever is there."""
+"""A forward under construction, operator by operator; a line may read any earlier value."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ class DrawnProgram:
     x: DraftTensor
     image: bool
     values: list[DraftTensor] = field(default_factory=list)
-    """What later lines may read again, inputs among them."""
+    """Values that later lines may read, inputs included."""
 
     @property
     def axis(self) -> int:
         return 1 if self.image and self.x.rank > 1 else self.x.rank - 1
 
     def add(self, value: DraftTensor, kind: str = "value") -> None:
-        """The next value; what was the last one may still be read."""
+        """Adds the next value; earlier values may still be read."""
         self.values.append(self.t.named(value, kind))
         self.x = self.values[-1]
 
     def other(self) -> DraftTensor | None:
-        """A value, an input or one of before, that broadcasts with the last one to its shape."""
+        """Draws an input or earlier value that broadcasts to the last one's shape."""
         found = [
             v for v in self.values if v.text != self.x.text and v.dtype == self.x.dtype and _fits(v.shape, self.x.shape)
         ]
         return self.t.random.choice(found) if found else None
 
     def extent(self, axis: int) -> Extent:
-        """An extent of the last value, under its name where it has one."""
+        """Returns an extent of the last value, as a `Dim` where it has a name."""
         value = self.x.shape[axis]
         return next((d for d in self.t.dims if d.value == value), value)
 
     def finish(self) -> None:
-        """The last value is the result; inputs that no line reads go."""
+        """Makes the last value the result; drops inputs that no line reads."""
         read = set(re.findall(r"\w+", "\n".join([*self.t.lines, str(self.x)])))
         self.t.inputs = [one for one in self.t.inputs if one.name in read]
         self.t.finish(self.x)
@@ -53,7 +53,7 @@ def _fits(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
 
 
 def number(t: Draft, low: float = 0.05, high: float = 4.0) -> str:
-    """A number as people write it, in place or as an argument of the constructor."""
+    """Draws a number as people write it, as a literal or a constructor argument."""
     value: float | int = round(t.random.uniform(low, high), t.random.choice((0, 1, 1, 2, 2, 3, 4))) or 0.5
     if t.chance(0.15):
         value = int(value) or 1

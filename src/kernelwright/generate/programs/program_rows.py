@@ -1,6 +1,6 @@
-"""Lines of programs that look along dimensions: statistics, reductions, softmax, norms, scans.
+"""Adds lines along dimensions to a program: statistics, reductions, softmax, norms, scans.
 
-They return whether they could be written for the values as they are.
+Each function returns False where its line does not fit the current values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _STATS = tuple("mean mean sum amax max amin min std var norm_l2 norm_l1 logsumex
 
 
 def statistic_line(p: DrawnProgram) -> bool:
-    """A reduction that keeps its dimension, and the values with it."""
+    """Adds a reduction with kept dimensions, and combines the values with it."""
     t, x = p.t, p.x
     axes = _axes(p)
     if not axes:
@@ -46,7 +46,7 @@ def statistic_line(p: DrawnProgram) -> bool:
 
 
 def _axes(p: DrawnProgram) -> tuple[int, ...]:
-    """One dimension of at least two elements, or all behind the channels; never the first one."""
+    """Draws one dimension of at least two elements, or all after the channels; never the first one."""
     possible = [i for i in range(1, p.x.rank) if p.x.shape[i] > 1]
     if not possible:
         return ()
@@ -107,7 +107,7 @@ def norm_line(p: DrawnProgram) -> bool:
 
 
 def spread_line(p: DrawnProgram) -> bool:
-    """The variance or deviation along a dimension, in either way of counting."""
+    """Adds the variance or deviation along a dimension, biased or unbiased."""
     t, x = p.t, p.x
     axes = [i for i in range(1, x.rank) if x.shape[i] > 2]
     if not axes:

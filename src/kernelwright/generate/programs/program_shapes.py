@@ -1,6 +1,6 @@
-"""Lines of programs after which values have other shapes: layers, products, pools, slices, halves.
+"""Adds lines that change shapes to a program: layers, products, pools, slices, halves.
 
-They return whether they could be written for the values as they are.
+Each function returns False where its line does not fit the current values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernelwright.generate.programs.program import DrawnProgram, number
 
 
 def layer_line(p: DrawnProgram) -> bool:
-    """A linear layer of rows, a small convolution of images."""
+    """Adds a linear layer to rows, or a small convolution to images."""
     t, x = p.t, p.x
     inside = p.extent(p.axis)
     if not isinstance(inside, Dim) or x.rank < 2 or inside.value > 4096 or x.elements > 3e7:
@@ -36,7 +36,7 @@ def layer_line(p: DrawnProgram) -> bool:
 
 
 def product_line(p: DrawnProgram) -> bool:
-    """A product with another input."""
+    """Adds a product with another input."""
     t, x = p.t, p.x
     if p.image or x.rank not in (2, 3) or x.shape[-1] > 4096 or x.elements > 2e7:
         return False
@@ -61,7 +61,7 @@ def product_line(p: DrawnProgram) -> bool:
 
 
 def affine_line(p: DrawnProgram) -> bool:
-    """A product with a weight and a sum in one call, rows by features."""
+    """Adds an affine map (weight and bias) of rows by features."""
     t, x = p.t, p.x
     if p.image or x.rank != 2 or not 8 <= x.shape[1] <= 4096 or x.elements > 2e7:
         return False
@@ -96,7 +96,7 @@ def pool_line(p: DrawnProgram) -> bool:
 
 
 def layout_line(p: DrawnProgram) -> bool:
-    """The same elements in another shape or order."""
+    """Adds a change of shape or order."""
     t, x = p.t, p.x
     if x.rank < 2 or x.rank > 4:
         return False
@@ -169,7 +169,7 @@ def layout_line(p: DrawnProgram) -> bool:
 
 
 def halves_line(p: DrawnProgram) -> bool:
-    """A gated unit along a dimension, or two parts of the same size."""
+    """Adds a gated unit along a dimension, or a split into two equal parts."""
     t, x = p.t, p.x
     axes = [i for i in range(1, x.rank) if x.shape[i] % 2 == 0 and x.shape[i] > 2]
     if not axes:

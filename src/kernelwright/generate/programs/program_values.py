@@ -1,6 +1,6 @@
-"""Lines of programs that compute values one by one: functions, numbers, weights, two values together, selections.
+"""Adds elementwise lines to a program: functions, numbers, weights, pairs of values, selections.
 
-They return whether they could be written for the values as they are.
+Each function returns False where its line does not fit the current values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kernelwright.generate.families import binary, unary
 from kernelwright.generate.programs.program import DrawnProgram, number
 
 _PARTIAL = frozenset("log sqrt rsqrt reciprocal log2 log1p".split())
-"""Functions that some numbers have no value under."""
+"""Functions that are undefined for some numbers."""
 
 
 def activation_line(p: DrawnProgram) -> bool:
@@ -22,7 +22,7 @@ def activation_line(p: DrawnProgram) -> bool:
 
 
 def function_line(p: DrawnProgram) -> bool:
-    """A function of mathematics, of values that it has one for."""
+    """Adds a mathematical function of values in its domain."""
     t = p.t
     op = t.random.choice(unary.MATH)
     if op.name in _PARTIAL:
@@ -87,7 +87,7 @@ def scalar_line(p: DrawnProgram) -> bool:
 
 
 def pair_line(p: DrawnProgram) -> bool:
-    """The last value with one of before."""
+    """Adds a combination of the last value with an earlier one."""
     t, a, b = p.t, p.x, p.other()
     if b is None:
         return False
@@ -121,7 +121,7 @@ def pair_line(p: DrawnProgram) -> bool:
 
 
 def parameter_line(p: DrawnProgram) -> bool:
-    """A weight along some dimensions, in any shape that broadcasts."""
+    """Adds a weight along some dimensions, in any shape that broadcasts."""
     t, x, rank = p.t, p.x, p.x.rank
     axes = t.random.choice(((p.axis,), (p.axis,), (p.axis,), (rank - 1,), tuple(range(1, rank)) or (0,), ()))
     shape: list[Extent] = [p.extent(i) if i in axes else 1 for i in range(rank)]
@@ -138,7 +138,7 @@ def parameter_line(p: DrawnProgram) -> bool:
     )
     if not axes:
         weight = str(t.parameter(role, (1,), maker))
-    elif len(axes) == 1 and t.chance(0.6):  # a vector, seen in another shape
+    elif len(axes) == 1 and t.chance(0.6):  # a vector in another shape
         (axis,) = axes
         flat = t.parameter(role, (shape[axis],), maker)
         tail = rank - 1 - axis
@@ -173,7 +173,7 @@ def parameter_line(p: DrawnProgram) -> bool:
 
 
 def select_line(p: DrawnProgram) -> bool:
-    """Values where something holds."""
+    """Adds a selection of values by a condition."""
     t, x = p.t, p.x
     n, m = number(t), number(t)
     forms = [
@@ -202,7 +202,7 @@ def select_line(p: DrawnProgram) -> bool:
 
 
 def gate_line(p: DrawnProgram) -> bool:
-    """A value times a function of it, or of another."""
+    """Adds a value times a function of it or of another value."""
     t, x = p.t, p.x
     y = p.other() if t.chance(0.4) else x
     if y is None or y.shape != x.shape:
@@ -224,7 +224,7 @@ def gate_line(p: DrawnProgram) -> bool:
 
 
 def counted_line(p: DrawnProgram) -> bool:
-    """Scaling by an extent, as means and attention are written."""
+    """Adds a scaling by an extent, as in means and attention."""
     t, x = p.t, p.x
     axis = t.random.randrange(x.rank)
     size = t.pick(

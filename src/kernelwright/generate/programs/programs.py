@@ -1,8 +1,8 @@
-"""Programs: forwards of two to nine operators drawn one by one, each reading what was computed anywhere before it.
+"""Draws programs: forwards of two to nine operators, each of which may read any earlier value.
 
-Chains (`fused`) follow what people write most; here everything may follow everything: a statistic that several later
-lines read, weights of any shape that broadcasts, a selection by a comparison, a slice, a matrix product in the middle.
-Every value is read by a later one, so that nothing computed is for nothing.
+Chains (`fused`) follow people's most frequent code. Here any operator may follow any other: a statistic that several
+later lines read, weights of any shape that broadcasts, a selection by a comparison, a slice, a matrix product in the
+middle. A later value reads every value, so nothing is computed in vain.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LINES: tuple[tuple[Callable[[DrawnProgram], bool], float], ...] = (
 
 
 def extend(p: DrawnProgram, count: int) -> None:
-    """Up to `count` more lines."""
+    """Adds up to `count` lines."""
     lines, weights = [line for line, _ in _LINES], [weight for _, weight in _LINES]
     for _ in range(count):
         if p.x.dtype != p.t.dtype or p.x.rank == 0 or p.x.elements < 2 or len(p.t.lines) > _LONGEST + 4:
@@ -88,7 +88,7 @@ def _program(image: bool, anchored: bool) -> Callable[[Draft], None]:
 
 
 def families() -> list[Family]:
-    """Programs by what they work on, and whether they begin with a layer."""
+    """Returns the families of programs, by kind of input and with or without a first layer."""
     makers = [("program_rows", _program(False, False)), ("program_image", _program(True, False))]
     makers += [("program_linear", _program(False, True)), ("program_conv", _program(True, True))]
     return rows("program", 24.0, makers)

@@ -1,1 +1,1 @@
-"""Reads tasks from the formats of others: KernelBench, robust-kbench, CUDABench, folders, JSONL, the Hub."""
+"""Reads tasks from other formats: KernelBench, robust-kbench, CUDABench, folders, JSONL, the Hub."""

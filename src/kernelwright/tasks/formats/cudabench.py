@@ -1,5 +1,7 @@
-"""CUDABench's format: a row is a whole CUDA program (`bench.cu`), a script that writes its input and the expected
-output (`gen.py`), and one that compares (`compare.py`, which prints T or F). Reading executes nothing.
+"""Reads CUDABench's format: one whole CUDA program a row.
+
+A row has the program (`bench.cu`), a script that writes its input and expected output (`gen.py`), and a script that
+compares and prints T or F (`compare.py`). Reading executes nothing.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ from kernelwright.tasks.formats.jsonl import json_lines, row_name
 
 PROGRAM, GENERATOR, COMPARER = "bench.cu", "gen.py", "compare.py"
 PREFIX = "cudabench:"
-"""Of a suite in this format, where one is named."""
+"""Prefix of a suite in this format on the command line."""
 FOLDER = "data"
-"""The folder that programs and scripts share. Most generators make it, the others take it as given."""
+"""The folder that programs and scripts share. Most generators create it, the others expect it."""
 _FIELDS = (PROGRAM, GENERATOR, COMPARER)
 LEVELS = ("level1_prompt", "level2_prompt", "level3_prompt")
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """An array that a program reads or writes, raw in `data/NAME.bin`; `shape` as the row spells it."""
+    """An array that a program reads or writes, raw bytes in `data/NAME.bin`; `shape` as spelled in the row."""
 
     name: str
     dtype: str
@@ -33,13 +35,13 @@ class DataFile:
 
     @property
     def file(self) -> str:
-        """Its name in the folder `data`."""
+        """Returns the file's name in the folder `data`."""
         return f"{self.name}.bin"
 
 
 @dataclass(frozen=True)
 class ProgramTask:
-    """One row, or `problem`, why it cannot be used."""
+    """One row; `problem` is the reason where it cannot be used."""
 
     task_id: str
     name: str = ""
@@ -48,13 +50,13 @@ class ProgramTask:
     comparer: str = ""
     problem: str = ""
     prompts: tuple[str, ...] = ()
-    """What to ask for, by level: name, algorithm and guidance; name and algorithm; name only. Empty where absent."""
+    """Prompts by level: name, algorithm and guidance; name and algorithm; name only. Empty where absent."""
     inputs: tuple[DataFile, ...] = ()
     outputs: tuple[DataFile, ...] = ()
 
 
 def is_cudabench(path: Path | str) -> bool:
-    """Whether a file's rows are in this format: the first row that can be read tells."""
+    """Tells whether a file is in this format, by its first readable row."""
     file = Path(path)
     if file.suffix not in (".jsonl", ".json") or not file.is_file():
         return False
@@ -65,7 +67,7 @@ def is_cudabench(path: Path | str) -> bool:
 
 
 def read_programs(path: Path | str, *, id_field: str | None = None, limit: int | None = None) -> list[ProgramTask]:
-    """The rows of a file, in order. Raises `TaskError` when the file or every row is unusable."""
+    """Reads the rows of a file, in order. Raises `TaskError` when the file or every row is unusable."""
     file = Path(path)
     tasks: list[ProgramTask] = []
     seen: dict[str, int] = {}
@@ -111,7 +113,8 @@ def _task(name: str, value: dict[str, Any]) -> ProgramTask:
 
 
 def _arrays(value: Any) -> tuple[DataFile, ...]:
-    """The arrays of a row's `inputs` or `outputs`; what is no such list, or no plain file name, is left out."""
+    """Returns the arrays of a row's `inputs` or `outputs`; leaves out anything that is not a list or not a plain file
+    name."""
     found = []
     for item in value if isinstance(value, list) else ():
         name = item.get("name") if isinstance(item, dict) else None
@@ -121,14 +124,15 @@ def _arrays(value: Any) -> tuple[DataFile, ...]:
 
 
 _FILE = re.compile(r"""["'](?:[^"'\n]*/)?([\w-][\w.-]*\.\w+)["']""")
-"""A file's name at the end of a text in quotes."""
+"""A file name at the end of a quoted text."""
 
 
 def shared_files(task: ProgramTask, generated: Collection[str]) -> tuple[list[str], list[str]]:
-    """Which files in `data` a program other than the row's own may read, and which of those it leaves are compared.
+    """Returns the files in `data` that a program other than the row's own may read, and its output files that are
+    compared.
 
-    It may read what the row calls inputs; where these are no files that the generator made, then what the row's own
-    program names and its comparison does not. The expected output is in neither.
+    It may read the row's inputs. Where the generator made no such files, it may read the files that the row's own
+    program names and the comparison does not. Neither list holds the expected output.
     """
     compared = set(_FILE.findall(task.comparer))
     outputs = {a.file for a in task.outputs} or compared - set(generated)
@@ -139,12 +143,12 @@ def shared_files(task: ProgramTask, generated: Collection[str]) -> tuple[list[st
 
 
 def kept_back(task: ProgramTask, generated: Collection[str]) -> list[str]:
-    """Generated files that a row's own program names and that `shared_files` does not show it."""
+    """Returns generated files that a row's own program names and that `shared_files` leaves out."""
     given, outputs = shared_files(task, generated)
     named = set(_FILE.findall(task.program)) & set(generated)
     return sorted(named - set(given) - set(outputs))
 
 
 def _encodable(text: str) -> str:
-    """Without lone surrogates, which no file can hold."""
+    """Returns the text without lone surrogates, which cannot be encoded."""
     return text.encode("utf-8", "replace").decode()

@@ -35,12 +35,12 @@ _WORKLOAD_KEYS = ("name", "constants", "purpose")
 
 
 def is_task_folder(path: Path) -> bool:
-    """Whether a folder holds a native task."""
+    """Tells whether a folder holds a native task."""
     return (path / "task.toml").is_file()
 
 
 def load_folder(path: Path, policy: LibraryRule | None = None) -> Task:
-    """A task from a native folder; raises `TaskError` with the key that is wrong."""
+    """Returns a task from a native folder; raises `TaskError` that names the wrong key."""
     where = repr(str(path))
     if not is_task_folder(path):
         raise TaskError(f"{where} is no task folder: it has no task.toml", hint="see docs/tasks.md for the format")
@@ -109,7 +109,7 @@ def _list(settings: dict[str, Any], where: str) -> list[Any]:
 
 
 def _workloads(values: list[Any], defined: set[str], where: str) -> tuple[Workload, ...]:
-    """The declared sizes; each changes constants that the reference has, under a name of its own."""
+    """Returns the declared sizes; each has a unique name and changes constants of the reference. Raises `TaskError`."""
     workloads = tuple(_workload(value, i, where) for i, value in enumerate(values))
     names = [w.name for w in workloads]
     for workload in workloads:

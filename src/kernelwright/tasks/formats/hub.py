@@ -1,11 +1,10 @@
-"""Tasks from data sets on the Hugging Face Hub, where the machine is online and `datasets` is installed.
+"""Loads tasks from data sets on the Hugging Face Hub; needs a network connection and `datasets`.
 
     hub:OWNER/NAME[:SPLIT]        split `train` unless named
     kernelbench:LEVEL             ScalingIntelligence/KernelBench, split level_LEVEL
 
-The library runs in a child process, so that a network that swallows packets ends in a clear error after a stated time
-and not in a hang. When the Hub does not answer at once, only what an earlier call left in the library's cache is used.
-Nothing is looked up before a user asks for it by name.
+The library runs in a child process, so that a network that drops packets ends in a clear error after a deadline and not
+in a hang. Where the Hub does not answer, only the library's cache is used. Nothing is looked up before a user names it.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from kernelwright.tasks.formats.kernelbench import check_reference, description_
 
 SOURCE_FIELDS = ("code", "reference", "ref_code", "pytorch_code")
 PROBE_SECONDS = 10.0
-"""How long the Hub may take to answer at all."""
+"""Seconds within which the Hub must answer."""
 TOTAL_SECONDS = 300.0
-"""How long a download may take; $KERNELWRIGHT_HUB_TIMEOUT changes it."""
+"""Seconds that a download may take; $KERNELWRIGHT_HUB_TIMEOUT changes them."""
 
 _CHILD = """
 import json, sys
@@ -50,9 +49,9 @@ def load_hub(
     reference_field: str | None = None,
     id_field: str | None = None,
 ) -> list[Task]:
-    """The tasks of a Hub data set; rows that are no task are told to `on_problem`.
+    """Returns the tasks of a Hub data set; passes rows that are not tasks to `on_problem`.
 
-    Raises `TaskError` when the data set cannot be had, or holds no task.
+    Raises `TaskError` where the data set cannot be loaded, or has no task.
     """
     name, split = _parse(spec)
     rows = _rows(name, split, limit)
@@ -65,7 +64,7 @@ def load_hub(
 
 
 def _parse(spec: str) -> tuple[str, str]:
-    """Data set and split."""
+    """Returns data set and split."""
     kind, _, rest = spec.partition(":")
     if kind == "kernelbench":
         if rest not in ("1", "2", "3", "4"):
@@ -108,7 +107,7 @@ def _rows(name: str, split: str, limit: int | None) -> list[dict[str, Any]]:
 
 
 def _answers() -> bool:
-    """Whether the Hub answers, and the user has not said to stay offline."""
+    """Tells whether the Hub answers; False where the user has set offline mode."""
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0") or os.environ.get("HF_DATASETS_OFFLINE", "") not in (
         "",
         "0",
@@ -125,12 +124,14 @@ def _answers() -> bool:
 
 @cache
 def offline_where_silent() -> None:
-    """Where the Hub does not answer, Hugging Face's libraries look only at what they have kept from now on: each model
-    that is nowhere would cost a minute of repeated requests otherwise. For models, which load in this process."""
+    """Switches Hugging Face's libraries to their cache where the Hub does not answer.
+
+    Without this, each model that is not cached costs a minute of retries. For models, which load in this process.
+    """
     if not _answers():
         from huggingface_hub import constants
 
-        os.environ["HF_HUB_OFFLINE"] = "1"  # of child processes
+        os.environ["HF_HUB_OFFLINE"] = "1"  # for child processes
         constants.HF_HUB_OFFLINE = True
 
 

@@ -1,6 +1,6 @@
-"""Data sets as JSON lines: one row a task, a candidate, or both, under field names that the caller states.
+"""Reads data sets in JSON lines: each row holds a task, a candidate, or both, under field names from the caller.
 
-Rows are untrusted text: a line that is broken is a problem of that row, not of the file, unless all of them are.
+Rows are untrusted text. A broken line is a problem of its row only; the file fails where all rows are broken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ID_FIELDS = ("task_id", "problem_id", "id", "name", "task_name")
 
 @dataclass(frozen=True)
 class Row:
-    """One line: its task and candidate, or `problem`, why it cannot be used. A row may lack a candidate only."""
+    """One line: its task and candidate, or `problem`, the reason why it cannot be used. Only the candidate is
+    optional."""
 
     index: int
     item_id: str
@@ -40,7 +41,7 @@ def read_rows(
     policy: LibraryRule | None = None,
     limit: int | None = None,
 ) -> list[Row]:
-    """The rows of a JSONL file, in order. Raises `TaskError` when the file or every row is unusable."""
+    """Reads the rows of a JSONL file, in order. Raises `TaskError` when the file or every row is unusable."""
     file = Path(path)
     rows: list[Row] = []
     seen: dict[str, int] = {}
@@ -82,7 +83,7 @@ def read_rows(
 
 
 def json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
-    """Line number, the object, or why there is none. Blank lines are skipped."""
+    """Yields the line's number, its object or None, and the reason for None. Skips blank lines."""
     try:
         if file.is_dir():
             raise TaskError(f"{str(file)!r} is a folder", hint="name a JSONL file")
@@ -109,7 +110,7 @@ def json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
 
 
 def row_name(value: dict[str, Any], id_field: str | None, index: int) -> str:
-    """What a row is called: by its field, else by its number. Lone surrogates, which nothing can store, become `?`."""
+    """Returns a row's name: from its field, else its number. Lone surrogates, which cannot be stored, become `?`."""
     for field in (id_field,) if id_field else ID_FIELDS:
         found = value.get(field)
         if isinstance(found, (str, int, float)) and str(found).strip():
@@ -151,7 +152,7 @@ def _row(
 
 
 def _family(value: dict[str, Any]) -> str | None:
-    """What kind of task a row says it is: its family, else KernelBench's level."""
+    """Returns a row's kind of task: its family, else KernelBench's level."""
     family, level = value.get("family"), value.get("level")
     if isinstance(family, str) and family.strip():
         return family.strip()[:60]

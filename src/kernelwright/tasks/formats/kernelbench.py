@@ -1,6 +1,6 @@
-"""KernelBench's task format: one Python module with `Model`, `get_inputs` and `get_init_inputs`.
+"""Reads KernelBench's task format: one Python module with `Model`, `get_inputs` and `get_init_inputs`.
 
-Checked by reading only (AST): the module is executed nowhere but in the oracle.
+Checks by AST only: the module is executed only in the oracle.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def check_reference(source: str, where: str) -> None:
 
 
 def defined_names(tree: ast.Module) -> set[str]:
-    """Names bound at the module's top level, within `if` and `try` as well."""
+    """Returns names bound at the module's top level, within `if` and `try` as well."""
     names: set[str] = set()
     waiting: list[ast.stmt] = list(tree.body)
     while waiting:
@@ -62,7 +62,7 @@ def defined_names(tree: ast.Module) -> set[str]:
 
 
 def description_of(source: str) -> str:
-    """The first line of the Model's docstring, for lists."""
+    """Returns the first line of the Model's docstring, for lists."""
     try:
         tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -75,7 +75,7 @@ def description_of(source: str) -> str:
 
 
 def load_file(path: Path, policy: LibraryRule | None = None) -> Task:
-    """A task from one `.py` file, named after the file."""
+    """Loads a task from one `.py` file, named after the file."""
     source = read_text(path, TaskError, "the task")
     check_reference(source, repr(str(path)))
     return Task(
@@ -88,7 +88,7 @@ def load_file(path: Path, policy: LibraryRule | None = None) -> Task:
 
 
 def tasks_of(loaders: Iterable[Callable[[], Task]], on_problem: Callable[[str], None]) -> list[Task]:
-    """What the loaders return; those that raise `TaskError` are left out and told, and raised when none is left."""
+    """Returns the loaders' tasks; passes a `TaskError` to `on_problem`, and raises it where no task loads."""
     tasks: list[Task] = []
     first: TaskError | None = None
     for load in loaders:

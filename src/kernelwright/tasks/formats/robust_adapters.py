@@ -1,8 +1,8 @@
-"""Python text that is put behind a robust-kbench module, so that it reads as a task in KernelBench's format.
+"""Python text appended to a robust-kbench module, which turns it into a task in KernelBench's format.
 
-It runs where a task's own code runs, and needs nothing but torch. `COMMON` finds out with which arguments the module's
-`Model.forward` calls `fn`; `FORWARD` makes these the inputs and `forward_fn` the reference; `BACKWARD` makes the inputs
-what the candidate's `backward` is called with, and the reference autograd's gradients of `forward_fn`.
+The text runs where a task's own code runs and needs only torch. `COMMON` records the arguments with which the module's
+`Model.forward` calls `fn`. `FORWARD` makes these the inputs and `forward_fn` the reference. `BACKWARD` makes the
+arguments of the candidate's `backward` the inputs, and autograd's gradients of `forward_fn` the reference.
 """
 
 from __future__ import annotations

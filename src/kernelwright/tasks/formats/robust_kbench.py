@@ -1,12 +1,12 @@
-"""robust-kbench's task folders: `func_forward.py` with `config_forward.json`, and the same for the backward pass.
+"""Reads robust-kbench's task folders: `func_forward.py` with `config_forward.json`, and the same for the backward pass.
 
     func_forward.py       forward_fn, Model.forward(..., fn=forward_fn), get_inputs(**settings), input_names
     config_forward.json   {single,multi}_{input,init,shared}_configs: lists of settings, whose cross product is run
     func_backward.py      the same, with a torch.autograd.Function whose backward says what `backward` is called with
 
-The module's text is kept as it is; an adapter behind it (`robust_adapters`) makes a task in KernelBench's format of it,
-whose inputs are the arguments that `Model.forward` hands to `fn`: just what a bare `forward.cu` is called with. Each
-setting becomes a workload. Reading executes nothing.
+The module's text stays unchanged; an adapter appended to it (`robust_adapters`) turns it into a task in KernelBench's
+format. Its inputs are the arguments that `Model.forward` passes to `fn`, which a bare `forward.cu` gets. Each setting
+becomes a workload. Reading executes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_SETTINGS = 64
 
 @dataclass(frozen=True)
 class Setting:
-    """Keyword arguments of one run: those of `Model`, and those of `get_inputs`."""
+    """Keyword arguments of `Model` and of `get_inputs` in one run."""
 
     name: str
     init: dict[str, Any]
@@ -44,19 +44,19 @@ class Setting:
 
 
 def is_robust_folder(path: Path) -> bool:
-    """Whether a folder holds a task in robust-kbench's format."""
+    """Tells whether a folder holds a task in robust-kbench's format."""
     return any((path / f"func_{way}.py").is_file() for way in DIRECTIONS)
 
 
 def split_direction(text: str) -> tuple[str, Direction]:
-    """`FOLDER:backward` as folder and direction; forward where none is named."""
+    """Splits `FOLDER:backward` into folder and direction; forward where none is named."""
     if text.endswith(":backward"):
         return text.removesuffix(":backward"), "backward"
     return text.removesuffix(":forward"), "forward"
 
 
 def load_robust(path: Path, policy: LibraryRule | None = None, direction: Direction = "forward") -> Task:
-    """The forward or the backward task of a folder; raises `TaskError` that names what is wrong."""
+    """Returns the forward or the backward task of a folder; raises `TaskError` with the fault."""
     where = repr(str(path))
     file = path / f"func_{direction}.py"
     if not file.is_file():
@@ -89,12 +89,12 @@ def load_robust(path: Path, policy: LibraryRule | None = None, direction: Direct
 
 
 def robust_tasks(path: Path, policy: LibraryRule | None = None) -> list[Task]:
-    """Both tasks of a folder, as far as they are there."""
+    """Returns the forward and backward tasks that a folder has."""
     return [load_robust(path, policy, way) for way in DIRECTIONS if (path / f"func_{way}.py").is_file()]
 
 
 def _settings(file: Path, where: str) -> list[Setting]:
-    """All settings of a configuration file: single ones first, no two alike."""
+    """Returns all settings of a configuration file: single ones first, no two alike."""
     try:
         value = json.loads(read_text(file, TaskError, "the configuration"))
     except (ValueError, RecursionError) as error:
@@ -120,7 +120,7 @@ def _same(one: Setting, other: Setting) -> bool:
 
 
 def _configs(value: Any, key: str, what: str) -> list[dict[str, Any]]:
-    """One list of settings; a single object stands for a list of one."""
+    """Returns one list of settings; a single object stands for a list of one."""
     found = [value] if isinstance(value, dict) else value
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise TaskError(f"{what}: {key} is no list of objects", hint='write it as [{"batch_size": 16}, ...]')
@@ -144,7 +144,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _product(configs: dict[str, list[dict[str, Any]]], count: str, what: str) -> list[Setting]:
-    """The cross product; where the multiple form of a key is missing, the single one stands for it."""
+    """Returns the cross product; the single form of a key replaces a missing multiple form."""
     lists = [
         configs.get(f"{count}_{part}_configs", configs.get(f"single_{part}_configs", [{}]))
         for part in ("init", "input", "shared")
@@ -159,10 +159,10 @@ def _product(configs: dict[str, list[dict[str, Any]]], count: str, what: str) ->
 
 
 def _adapted(settings: Sequence[Setting], taken: set[str], way: Direction) -> tuple[str, tuple[Workload, ...]]:
-    """The text to put behind the module, and the settings as workloads over its constants.
+    """Returns the text to append to the module, and the settings as workloads over its constants.
 
     The first setting's values become top-level constants, one for an argument of `Model` and `get_inputs` together
-    where all settings agree on it. The first setting is also the one that is timed.
+    where all settings agree on it. The first setting is also the timed one.
     """
     tables: dict[str, dict[str, str]] = {"init": {}, "inputs": {}}
     values: dict[str, list[Any]] = {}
@@ -186,7 +186,7 @@ def _adapted(settings: Sequence[Setting], taken: set[str], way: Direction) -> tu
 
 
 def _arguments(settings: Sequence[Setting]) -> list[tuple[str, str]]:
-    """(role, argument) pairs in the order in which they are first met."""
+    """Returns (role, argument) pairs in order of their first use."""
     return list(
         dict.fromkeys((role, name) for s in settings for role in ("inputs", "init") for name in getattr(s, role))
     )

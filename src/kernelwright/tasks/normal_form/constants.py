@@ -1,6 +1,6 @@
-"""Constant expressions of Python text: what their values are, and which of them may stand where their name stood.
+"""Evaluates constant expressions of Python text and tells which may replace their name.
 
-Nothing is executed: a value is computed from literals, arithmetic and a few functions that are known by name.
+Nothing is executed: values are computed from literals, arithmetic and a few functions known by name.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from kernelwright import syntax
 
 MAX_ROUNDS = 24
-"""Repetitions up to which a loop is written out, and a list is repeated."""
+"""Most repetitions of a loop that is unrolled, and of a list that is repeated."""
 LONGEST = 4096
-"""Elements of a list, and characters of a text, that are computed with."""
+"""Most elements of a computed list, and characters of a computed text."""
 LARGEST_NUMBER = 7
-"""Whole numbers above it may be sizes: they keep their names."""
+"""Integers above it may be sizes, so they keep their names."""
 _LARGEST: dict[type, float] = {bool: 1, int: 2**40, float: 1e300}
 ROOTS = ("torch", "nn", "F", "math")
 _SUMS: dict[type[ast.AST], Callable[..., Any]] = {
@@ -73,11 +73,11 @@ _TYPES = {"int": int, "float": float, "bool": bool, "str": str, "tuple": tuple, 
 
 
 class UnknownValue(Exception):
-    """An expression whose value the text does not tell."""
+    """Raised for an expression whose value is not known from the text."""
 
 
 def value_of(node: ast.expr, known: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """The value of a constant expression, in which names may stand for values that are known. Raises `UnknownValue`."""
+    """Returns the value of a constant expression over the known names. Raises `UnknownValue`."""
 
     def of(part: ast.expr) -> Any:
         return value_of(part, known)
@@ -149,12 +149,12 @@ def _tried(function: Callable[..., Any], *values: Any) -> Any:
 
 
 def written(value: Any) -> ast.expr:
-    """The expression of a constant."""
+    """Returns the expression of a constant."""
     return syntax.expression(repr(value))
 
 
 def is_value(node: ast.expr) -> bool:
-    """Whether it is a constant, written out."""
+    """Tells whether an expression is a literal constant."""
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
     if isinstance(node, ast.Tuple | ast.List):
@@ -163,7 +163,8 @@ def is_value(node: ast.expr) -> bool:
 
 
 def is_known(node: ast.expr) -> bool:
-    """A constant, a function or class of torch's by its name, a layer of a list, or a table of such."""
+    """Tells whether an expression is a constant, a torch function or class by name, a layer of a list, or a table of
+    these."""
     if isinstance(node, ast.Dict):
         return all(k is not None and is_value(k) for k in node.keys) and all(map(is_known, node.values))
     if isinstance(node, ast.Attribute | ast.Subscript):
@@ -175,7 +176,7 @@ def is_known(node: ast.expr) -> bool:
 
 
 def is_small(node: ast.expr) -> bool:
-    """Whether it may be written wherever its name stands: no size, no long list."""
+    """Tells whether an expression may replace its name everywhere: it is no size and no long list."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return abs(node.value) <= LARGEST_NUMBER
     if isinstance(node, ast.UnaryOp):

@@ -1,4 +1,4 @@
-"""Small questions about the expressions of a task's text, and small changes of them."""
+"""Inspects and rewrites expressions of a task's text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelwright.tasks.normal_form.constants import ROOTS, is_known, is_value, 
 
 
 def entry(table: ast.Dict, key: Any) -> ast.expr | None:
-    """What a table has under a key; None where it has nothing, or its keys are no constants."""
+    """Returns a table's value under a key; None where the key is missing or the keys are not constants."""
     for name, value in zip(table.keys, table.values, strict=True):
         if name is not None and is_value(name) and value_of(name) == key:
             return value
@@ -19,13 +19,13 @@ def entry(table: ast.Dict, key: Any) -> ast.expr | None:
 
 
 def spread_out(one: ast.expr) -> list[ast.expr]:
-    """`*(2, 3)` as `2, 3`; anything else as it is."""
+    """Returns `*(2, 3)` as `2, 3`; anything else as it is."""
     known = isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List)
     return list(one.value.elts) if known else [one]  # type: ignore[attr-defined]
 
 
 def spelled(one: ast.keyword) -> list[ast.keyword]:
-    """`**{"a": 1}` as `a=1`; any other keyword as it is."""
+    """Returns `**{"a": 1}` as `a=1`; any other keyword as it is."""
     if one.arg is None and isinstance(one.value, ast.Dict):
         keys = [k.value for k in one.value.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
         if len(keys) == len(one.value.keys):
@@ -34,17 +34,17 @@ def spelled(one: ast.keyword) -> list[ast.keyword]:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Names in an expression; of attributes that are set, their owner's."""
+    """Returns the names in an expression; for a stored attribute, its owner's name."""
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def has_integers(node: ast.expr) -> bool:
-    """Whether it is a whole number, or holds some: a size perhaps."""
+    """Tells whether an expression is or contains an integer, which may be a size."""
     return any(isinstance(n, ast.Constant) and type(n.value) is int for n in ast.walk(node))
 
 
 def is_made(node: ast.expr) -> bool:
-    """Whether it is what torch or a layer makes: no constant."""
+    """Tells whether torch or a layer makes the value, so that it is no constant."""
     if isinstance(node, ast.BinOp):
         return is_made(node.left) or is_made(node.right)
     called: ast.expr = node.func if isinstance(node, ast.Call) else node
@@ -56,12 +56,12 @@ def is_made(node: ast.expr) -> bool:
 
 
 def is_items(node: ast.expr) -> bool:
-    """A list that is made of layers and constants, as code collects them before a Sequential."""
+    """Tells whether an expression is a list of layers and constants, as collected for a Sequential."""
     return isinstance(node, ast.List) and all(isinstance(e, ast.Call) or is_known(e) for e in node.elts)
 
 
 def is_unread(statement: ast.stmt, known: Mapping[str, ast.expr], read: set[str]) -> bool:
-    """An attribute whose value stands wherever it was read."""
+    """Tells whether a statement sets an attribute that nothing reads any more, since its value was inlined."""
     match statement:
         case ast.Assign(targets=[ast.Attribute(value=owner, attr=name)]):
             return is_self(owner) and name not in read and name in known and is_known(known[name])
@@ -77,7 +77,8 @@ def is_attribute(node: ast.expr) -> bool:
 
 
 def matched(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr]] | None:
-    """Names of a loop's target with what they stand for, nested ones too; None where the two do not match."""
+    """Returns (name, value) pairs of a loop's target, nested ones included; None where target and value do not
+    match."""
     match target, value:
         case ast.Name(id=name), _:
             return [(name, value)]
@@ -92,7 +93,7 @@ def loaded(node: ast.Name) -> bool:
 
 
 def stored_names(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
-    """Names that a function sets once, and those that it sets more often, or in a loop."""
+    """Returns the names that a function sets once, and the names that it sets repeatedly or in a loop."""
     once: set[str] = set()
     often: set[str] = set()
     for node in ast.walk(function):
@@ -104,7 +105,7 @@ def stored_names(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
 
 
 def bound(wanted: ast.arguments, call: ast.Call) -> dict[str, ast.expr] | None:
-    """What a constructor's call gives for each parameter but self, in order; None where the text does not tell."""
+    """Returns a constructor call's argument per parameter except self, in order; None where the text leaves it open."""
     names = [a.arg for a in wanted.args[1:]]
     starred = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
     if wanted.vararg or wanted.kwarg or wanted.posonlyargs or starred or len(call.args) > len(names):
@@ -118,12 +119,12 @@ def bound(wanted: ast.arguments, call: ast.Call) -> dict[str, ast.expr] | None:
 
 
 def replaced(given: Mapping[str, ast.expr], node: ast.AST) -> Any:
-    """A copy of an expression or a statement with other expressions in the places of names."""
+    """Returns a copy of an expression or statement with names replaced by expressions."""
     return _Put(given).visit(copy.deepcopy(node))
 
 
 class _Put(ast.NodeTransformer):
-    """Puts a helper's arguments in the places of its parameters."""
+    """Replaces a helper's parameters by its arguments."""
 
     def __init__(self, given: Mapping[str, ast.expr]) -> None:
         self.given = given

@@ -1,9 +1,9 @@
-"""What a module's constructor decides, decided beforehand: numbers where they are used, layers one by one.
+"""Evaluates a module's constructor by constant folding and unrolls its loops.
 
 A task has one set of constructor arguments. With these known, `self.eps = eps` is a number, `if act == "relu"` has one
-branch, a list comprehension over `range(3)` is three layers, and a loop over them in forward is three lines. The module
-computes the same; how its author got there is gone. Sizes stay where they are, and what is computed from them: the
-same text is judged with smaller ones. What is not certain stays, too.
+branch, a list comprehension over `range(3)` is three layers, and a loop over them in forward is three lines. The
+computation is the same. Sizes and values computed from them keep their expressions, because the same text is judged
+with smaller sizes. Values that are not certain stay, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kernelwright.tasks.normal_form.expressions import (
 from kernelwright.tasks.normal_form.layers import chained, last_name, layers_of
 
 MAX_WRITTEN = 256
-"""Rounds of all loops of a model that are written out, one loop inside another counted as often as it runs."""
+"""Most unrolled rounds of all loops of a model; a nested loop counts as often as it runs."""
 _FRESH = ("relu", "linear", "matmul", "conv1d", "conv2d", "conv3d", "sigmoid", "tanh", "gelu", "silu", "softmax", "mul")
 
 
@@ -66,7 +66,7 @@ def fold(
             if name not in own:
                 names.note(name, value, value, value)
         if method.name == "__init__":
-            for name, value in given.items():  # a layer's sizes are read as well where they have names
+            for name, value in given.items():  # named sizes of a layer keep their names
                 named = has_integers(value) and not isinstance(value, ast.Dict)
                 names.note(name, ast.Name(name) if named else value, value, value)
         body = _Body(names, made, helpers, seen, forward=method.name != "__init__", method=method)
@@ -82,8 +82,11 @@ def fold(
 
 
 class _Known:
-    """Values by name: `full` of all that are known, `small` of those that are no sizes, `light` of what is written in
-    the place of its name in the constructor, too."""
+    """Known values by name.
+
+    `full` has all of them, `small` those that are no sizes, `light` those that also replace their name in the
+    constructor.
+    """
 
     def __init__(self) -> None:
         self.light: dict[str, ast.expr] = {}
@@ -91,7 +94,7 @@ class _Known:
         self.full: dict[str, ast.expr] = {}
 
     def note(self, name: str, light: ast.expr, small: ast.expr, full: ast.expr) -> None:
-        """What a name stands for, as it is written with each kind of values in place of other names."""
+        """Sets a name's value, folded with each of the three kinds of values."""
         self.drop(name)
         if is_known(full) or is_items(full):
             self.full[name] = full
@@ -100,7 +103,7 @@ class _Known:
                 kind[name] = value
 
     def set(self, name: str, value: ast.expr) -> None:
-        """What a loop's variable stands for in one round: always written in its place."""
+        """Sets a loop variable's value for one round; it always replaces the name."""
         self.light[name] = self.small[name] = self.full[name] = value
 
     def drop(self, name: str) -> None:
@@ -113,18 +116,18 @@ class _Known:
         return other
 
     def of(self, kind: str) -> dict[str, ast.expr]:
-        """One of the three."""
+        """Returns the values of one kind: `light`, `small` or `full`."""
         return {"light": self.light, "small": self.small, "full": self.full}[kind]
 
 
 class _ClassFacts:
-    """What a class says of its attributes: those that are set once can be put in the place of their reading."""
+    """Facts about a class's attributes: reads of those that are set once can be inlined."""
 
     def __init__(self, model: ast.ClassDef) -> None:
         self.stores: dict[str, int] = {}
         self.rounds = 0
         self.methods = {n.name for n in model.body if isinstance(n, ast.FunctionDef)}
-        # A base class, or whoever is handed the module, may read attributes, too.
+        # A base class, or code that is given the module, may read attributes, too.
         self.odd = [ast.unparse(base) for base in model.bases] not in (["nn.Module"], ["torch.nn.Module"])
         owners = {id(n.value) for n in ast.walk(model) if isinstance(n, ast.Attribute)}
         for node in ast.walk(model):
@@ -139,7 +142,7 @@ class _ClassFacts:
 
 
 class _Body:
-    """A function's statements as they are run through: what is known so far, and what is left of them."""
+    """Folds a function's statements in order; holds the values known so far."""
 
     def __init__(
         self,
@@ -154,10 +157,10 @@ class _Body:
         self.names, self.made, self.helpers, self.seen, self.forward = names, made, helpers, seen, forward
         self.fresh: set[str] = set()
         self.lists: dict[str, ast.Assign] = {}
-        """Attributes that are lists of layers -> where they are made: what is appended later is written there."""
+        """Attribute that is a list of layers -> the assignment that makes it, to which later appends are added."""
 
     def run(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        """What is left of statements that are run one after another."""
+        """Returns the statements that remain after folding, in order."""
         left: list[ast.stmt] = []
         for statement in statements:
             left += self.statement(statement)
@@ -166,11 +169,11 @@ class _Body:
         return left
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """What is left of one statement."""
+        """Returns the statements that remain of one statement."""
         read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         set_here = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
         left = self._left(node)
-        self.fresh -= read - set_here  # another name may share its memory now
+        self.fresh -= read - set_here  # another name may share its memory from here on
         return left
 
     def _left(self, node: ast.stmt) -> list[ast.stmt]:
@@ -209,7 +212,7 @@ class _Body:
         return [*before, self.fold(node)]
 
     def released(self, node: ast.AST, wholly: bool = False) -> list[ast.stmt]:
-        """Lists and tables so far, as statements, that this one may change: from here on they are as others."""
+        """Returns assignments of the collected lists and tables that this node may change, and forgets their values."""
         names = {
             n.func.value.id
             for n in ast.walk(node)
@@ -226,7 +229,7 @@ class _Body:
         return found
 
     def assign(self, node: ast.Assign, target: ast.expr) -> list[ast.stmt]:
-        """An assignment: noted where its value is known, and left out where nothing else reads it."""
+        """Notes an assignment's known value; returns the assignment unless the value replaces every read."""
         before = self.released(node.value) + self.released(target, isinstance(target, ast.Subscript))
         if before:
             return [*before, *self.assign(node, target)]
@@ -265,7 +268,7 @@ class _Body:
         return [node]
 
     def augmented(self, node: ast.AugAssign, name: str, sign: ast.operator) -> list[ast.stmt]:
-        """`n *= 2` of a number; of a tensor that nothing else shares, a new one."""
+        """Rewrites `n *= 2` as an assignment, for a known number or a tensor that no other name shares."""
         target, now = ast.Name(name, ast.Store()), self.names.light.get(name, ast.Name(name, ast.Load()))
         if name in self.names.full or (self.forward and name in self.fresh):
             known = self.names.full.get(name)
@@ -278,8 +281,11 @@ class _Body:
         return [node]
 
     def lasting(self, element: ast.expr, often: Container[str]) -> ast.expr | None:
-        """An element of a list as it may be written where the list is read: names that stand for something else by
-        then have their values. None where those are not known, or where it computes on tensors."""
+        """Returns a list's element in a form that is valid where the list is read.
+
+        Replaces names that change before then by their values. Returns None where these are not known, or where the
+        element computes on tensors.
+        """
         if self.forward:
             return element if is_known(element) else None
         changing = [name for name in names_in(element) if name in often]
@@ -288,7 +294,7 @@ class _Body:
         return replaced({name: self.names.full[name] for name in changing}, element)  # type: ignore[no-any-return]
 
     def append(self, call: ast.expr) -> bool:
-        """`layers.append(...)` of a list whose elements are known one by one."""
+        """Evaluates `layers.append(...)` of a list with known elements; returns True where it did."""
         match call:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=how), args=[one], keywords=[]):
                 items = self.names.light.get(name)
@@ -306,7 +312,7 @@ class _Body:
         return False
 
     def append_layer(self, call: ast.expr) -> bool:
-        """`self.layers.append(...)`."""
+        """Evaluates `self.layers.append(...)`; returns True where it did."""
         match call:
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name) as owner, attr="append"), args=[one]):
                 made = self.lists.get(name)
@@ -328,7 +334,7 @@ class _Body:
         return False
 
     def rounds(self, iterated: ast.expr) -> list[ast.expr] | None:
-        """What a loop's variable stands for in each round; None where that is not known."""
+        """Returns a loop variable's value per round; None where they are not known or too many."""
         found = self.elements(self.full(iterated))
         if found is None or len(found) > MAX_ROUNDS or self.seen.rounds + len(found) > MAX_WRITTEN:
             return None
@@ -336,7 +342,8 @@ class _Body:
         return found
 
     def elements(self, node: ast.expr) -> list[ast.expr] | None:
-        """The elements of a list, of a list of layers, or of what enumerate, zip and reversed make of them."""
+        """Returns the elements of a list, a list of layers, or an enumerate, zip or reversed of them; None if not
+        known."""
         if isinstance(node, ast.Tuple | ast.List) and not any(isinstance(e, ast.Starred) for e in node.elts):
             return list(node.elts)
         if isinstance(node, ast.Attribute) and is_self(node.value):
@@ -360,13 +367,13 @@ class _Body:
         return ast.Subscript(copy.deepcopy(layers), written(number), ast.Load())
 
     def round(self, given: list[tuple[str, ast.expr]], body: list[ast.stmt]) -> list[ast.stmt]:
-        """One round of a loop, in which names stand for these values."""
+        """Returns the statements of one round of a loop with the given values of its names."""
         for name, value in given:
             self.names.set(name, value)
         return self.run(copy.deepcopy(body))
 
     def forget(self, node: ast.AST) -> None:
-        """Whatever a statement may set is no longer known, nor what layers a list has that it may change."""
+        """Drops the values that a statement may set, and the layers of lists that it may change."""
         for inner in ast.walk(node):
             called = inner.func if isinstance(inner, ast.Call) else inner
             if isinstance(called, ast.Attribute) and is_self(called.value) and called.attr in self.seen.methods:
@@ -383,20 +390,20 @@ class _Body:
                 self.fresh.discard(inner.id)
 
     def fold(self, node: Any) -> Any:
-        """An expression or statement with what is known in its place, but for sizes."""
+        """Folds known values into an expression or statement, in place, except sizes."""
         return _FoldedExpressions(self, "light").visit(node)
 
     def full(self, node: ast.expr) -> ast.expr:
-        """An expression with all that is known in its place; the expression itself stays as it is."""
+        """Returns a copy of an expression with all known values folded in."""
         return self.known(node, "full")
 
     def known(self, node: ast.expr, kind: str) -> ast.expr:
-        """The same with one kind of values."""
+        """Returns a copy of an expression with one kind of values folded in."""
         return _FoldedExpressions(self, kind).visit(copy.deepcopy(node))  # type: ignore[no-any-return]
 
 
 class _FoldedExpressions(ast.NodeTransformer):
-    """Puts known values in place of names and attributes, and computes what has become a constant."""
+    """Replaces names and attributes by known values, and evaluates constant expressions."""
 
     def __init__(self, body: _Body, kind: str) -> None:
         self.body, self.kind = body, kind
@@ -503,7 +510,7 @@ class _FoldedExpressions(ast.NodeTransformer):
         return self._computed(self._counted(node))
 
     def _counted(self, node: ast.Subscript) -> ast.expr:
-        """`self.layers[-1]` by its number from the beginning."""
+        """Rewrites a negative index of a list of layers (`self.layers[-1]`) as a positive one."""
         owner = node.value
         made = (
             self.body.made.full.get(owner.attr) if isinstance(owner, ast.Attribute) and is_self(owner.value) else None
@@ -551,14 +558,14 @@ class _FoldedExpressions(ast.NodeTransformer):
         return self._computed(node)
 
     def _sequential(self, called: ast.expr) -> list[ast.expr] | None:
-        """The layers of a Sequential that is called in forward."""
+        """Returns the layers of a Sequential that is called in forward."""
         if not self.body.forward or not isinstance(called, ast.Attribute) or not is_self(called.value):
             return None
         made = self.body.made.full.get(called.attr)
         return layers_of(made) if isinstance(made, ast.Call) and last_name(made.func) == "Sequential" else None
 
     def _helped(self, node: ast.Call) -> ast.expr | None:
-        """What a helper of one expression returns, with its arguments in their places."""
+        """Returns a one-expression helper's result with its arguments inlined; None where that is not possible."""
         helper = self.body.helpers.get(node.func.id) if isinstance(node.func, ast.Name) else None
         if helper is None or len(helper.body) != 1 or helper.decorator_list or self.depth > 4:
             return None
@@ -576,7 +583,7 @@ class _FoldedExpressions(ast.NodeTransformer):
             return None
         read = [n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)]
         if not all(isinstance(v, ast.Name) or is_known(v) or read.count(n) <= 1 for n, v in given.items()):
-            return None  # it would be computed more than once
+            return None  # the argument would be evaluated more than once
         value = replaced(given, statement.value)
         self.depth += 1
         value = self.visit(value)

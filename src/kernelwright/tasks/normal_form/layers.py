@@ -1,4 +1,4 @@
-"""Layers in containers, as a constructor's text makes them: which ones there are, and a call of all in a row."""
+"""Finds the layers in containers made by a constructor's text, and writes a call of all in sequence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelwright.tasks.normal_form.constants import written
 
 
 def layers_of(node: ast.expr | None) -> list[ast.expr] | None:
-    """The layers of an `nn.Sequential(...)` or `nn.ModuleList([...])`."""
+    """Returns the layers of an `nn.Sequential(...)` or `nn.ModuleList([...])`."""
     if not isinstance(node, ast.Call) or node.keywords or last_name(node.func) not in ("Sequential", "ModuleList"):
         return None
     items = node.args
@@ -21,7 +21,7 @@ def layers_of(node: ast.expr | None) -> list[ast.expr] | None:
 
 
 def chained(container: ast.expr, layers: list[ast.expr], value: ast.expr) -> ast.expr:
-    """A Sequential's layers, one called with what the one before returns."""
+    """Returns the nested calls of a Sequential's layers, each on the result of the one before."""
     for number, layer in enumerate(layers):
         one = ast.Subscript(copy.deepcopy(container), written(number), ast.Load())
         inner = layers_of(layer) if last_name(layer.func) == "Sequential" else None  # type: ignore[attr-defined]
@@ -38,9 +38,9 @@ _ENCODER = "d_model nhead dim_feedforward dropout activation layer_norm_eps batc
 
 
 def encoder_parts(call: ast.Call) -> dict[str, ast.Call]:
-    """The layers within an encoder's layer, by their names, as its constructor makes them.
+    """Returns the layers within a transformer encoder layer by name, as its constructor makes them.
 
-    None of them where the call does not tell.
+    Empty where the call leaves them open.
     """
     given = dict(zip(_ENCODER, call.args, strict=False)) | {str(k.arg): k.value for k in call.keywords}
     width, hidden = given.get("d_model"), given.get("dim_feedforward", ast.Constant(2048))

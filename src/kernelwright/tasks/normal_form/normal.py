@@ -1,9 +1,9 @@
-"""A task's text in normal form: what our own models are trained on and asked with.
+"""Rewrites a task's text in normal form, in which our own models are trained and asked.
 
-Two files that compute the same way differ in much that a small model should not have to learn from examples, and that
-can lead it astray: a docstring that speaks of a "square" kernel is no reason to square anything. So docstrings,
-comments and annotations go, constants of the module stand where they are used in the input functions, constructor
-arguments have the values that they get as defaults, and the parts come in one order. Names stay.
+Files with the same computation differ in much that a small model would have to learn, and that can mislead it: a
+docstring about a "square" kernel is no reason to square a value. The normal form has no docstrings, comments and
+annotations. It inlines the module's constants in the input functions, makes the values of constructor arguments their
+defaults, and puts the parts in one order. Names stay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernelwright.tasks.normal_form.steps import in_steps
 IMPORTS = ("import torch", "import torch.nn as nn", "import torch.nn.functional as F")
 _SAME = ("from torch import nn", "from torch.nn import functional as F")
 _LONGEST = 16
-"""Elements of a constant that is written where it is used."""
+"""Most elements of an inlined constant."""
 _SHORT = {"torch.nn": "nn", "nn.functional": "F"}
 _FUNCTIONS = ("get_inputs", "get_init_inputs")
 
@@ -31,9 +31,9 @@ Constants = dict[str, Any]
 
 @functools.lru_cache(maxsize=128)
 def normal_form(source: str) -> str:
-    """The task's text in normal form, which is its own normal form; any other text, stripped.
+    """Returns a task's text in normal form; any other text stripped. The function is idempotent.
 
-    Nothing is executed. What is not understood stays as it is, so that the text computes the same as before.
+    Nothing is executed. Code that is not understood stays unchanged, so the computation is the same.
     """
     try:
         tree = _with_functions(syntax.parse(source.strip()))
@@ -45,7 +45,7 @@ def normal_form(source: str) -> str:
 
 
 def _with_functions(tree: ast.Module) -> ast.Module:
-    """`get_inputs = lambda: [...]` as a function."""
+    """Rewrites `get_inputs = lambda: [...]` as a function definition."""
     for at, node in enumerate(tree.body):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(args=given, body=body)) if name in _FUNCTIONS:
@@ -83,7 +83,8 @@ class _TaskFile:
         return found[0] if len(found) == 1 else None
 
     def _constructor(self) -> list[ast.FunctionDef]:
-        """The constructor is the first function; a module without one gets the one that it inherits."""
+        """Moves the constructor before the other functions and returns it; adds the inherited one where it is
+        missing."""
         model = self.model
         found = [n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
         if not found and [ast.unparse(base) for base in model.bases] in (["nn.Module"], ["torch.nn.Module"]):
@@ -94,9 +95,9 @@ class _TaskFile:
         return found[:1]
 
     def _defaults(self, names: ast.arguments) -> dict[str, ast.expr]:
-        """Gives constructor arguments the values that `get_init_inputs` has for them, as far as they may be defaults.
+        """Sets defaults of constructor arguments to the values from `get_init_inputs`, where these may be defaults.
 
-        Returns all that are constants.
+        Returns all constant values by argument.
         """
         arguments = names.args[1:]
         first = len(arguments) - len(names.defaults)
@@ -117,7 +118,7 @@ class _TaskFile:
         return {a.arg: v for a, v in every if v is not None and is_known(v)}
 
     def text(self) -> str:
-        """Imports, what else the file defines, the class, the input functions."""
+        """Returns the file's text: imports, other definitions, the class, the input functions."""
         body = self.tree.body
         imports = [n for n in body if isinstance(n, ast.Import | ast.ImportFrom)]
         functions = [f for name in _FUNCTIONS if (f := self._function(name)) is not None]
@@ -127,10 +128,10 @@ class _TaskFile:
         read = set[str]().union(*map(_free, [*before, *model, *functions]))
         odd = [ast.unparse(n) for n in imports if _odd(n) and _imported(n) & {*read, "*"}]
         parts = [*IMPORTS, *odd, *map(ast.unparse, [*before, *model, *functions])]
-        return re.sub(r"\n\n+", "\n", "\n".join(parts))  # texts keep theirs: unparse writes them with escapes
+        return re.sub(r"\n\n+", "\n", "\n".join(parts))  # string literals keep theirs: unparse escapes them
 
     def _needed(self, statements: list[ast.stmt], users: list[ast.stmt]) -> list[ast.stmt]:
-        """Statements of the module without the constants that nothing reads any more."""
+        """Returns the module's statements without constants that are no longer read."""
         read = set[str]().union(*map(_free, users))
         kept: list[ast.stmt] = []
         for statement in reversed(statements):  # a constant is read below the line that sets it
@@ -144,12 +145,12 @@ class _TaskFile:
 
 
 class _Plain(ast.NodeTransformer):
-    """Drops docstrings and annotations; spells torch's modules in one way where `nn` and `F` are theirs."""
+    """Drops docstrings and annotations; spells torch's modules in one way where `nn` and `F` are not taken."""
 
     def __init__(self, taken: set[str]) -> None:
         self.short = {path: name for path, name in _SHORT.items() if name not in taken}
         self.fields: set[int] = set()
-        """Annotated statements that stay as they are."""
+        """Ids of annotated statements that stay unchanged."""
 
     def _body(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -195,7 +196,7 @@ class _Plain(ast.NodeTransformer):
 
 
 class _FoldedConstants(ast.NodeTransformer):
-    """Writes constants where they are read."""
+    """Replaces reads of constants by their values."""
 
     def __init__(self, known: Constants) -> None:
         self.known = known
@@ -225,8 +226,9 @@ class _FoldedConstants(ast.NodeTransformer):
 
 
 def _constants(tree: ast.Module) -> Constants:
-    """Names of the module that have one value, which is a number, a text, or a tuple: what nobody can change; and
-    tables of such that nothing but their items is read of."""
+    """Returns the module's names set once to a number, a text or a tuple of these.
+
+    Also returns tables of these that are read by item only."""
     times: dict[str, int] = {}
     for statement in tree.body:
         for node in ast.walk(statement):
@@ -250,7 +252,7 @@ def _constants(tree: ast.Module) -> Constants:
 
 
 def _lists(tree: ast.Module, known: Constants) -> Constants:
-    """Lists and tables of the module that are set once and that nothing changes: what a constructor may be given."""
+    """Returns the module's lists and tables that are set once and never changed, as arguments of a constructor."""
     read = {id(n) for n in ast.walk(tree) if isinstance(n, ast.Subscript) and _read(n)}
     owners = [n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute | ast.Subscript) and id(n) not in read]
     owned = {n.id for n in owners if isinstance(n, ast.Name)}
@@ -267,13 +269,13 @@ def _lists(tree: ast.Module, known: Constants) -> Constants:
 
 
 def _whole(tree: ast.Module) -> set[str]:
-    """Names that are read otherwise than for an item."""
+    """Returns names that are read other than by item."""
     items = {n.value for n in ast.walk(tree) if isinstance(n, ast.Subscript) and _read(n)}
     return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and _read(n) and n not in items}
 
 
 def _tables(tree: ast.Module) -> dict[str, ast.expr]:
-    """Tables of torch's functions that the module sets once, by name."""
+    """Returns tables of torch's functions that the module sets once, by name."""
     found: dict[str, ast.expr] = {}
     names = [t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)]
     for statement in tree.body:
@@ -296,7 +298,7 @@ _NOTHING = object()
 
 
 def _value(node: ast.expr, known: Constants | None = None) -> Any:
-    """A constant's value, `_NOTHING` of anything else."""
+    """Returns a constant's value; `_NOTHING` for any other expression."""
     try:
         value = value_of(node, known or {})
     except UnknownValue:
@@ -305,30 +307,30 @@ def _value(node: ast.expr, known: Constants | None = None) -> Any:
 
 
 def _literal(node: ast.expr, known: Constants | None = None) -> ast.expr | None:
-    """A value's expression if it is a constant; a list is none, since a default is shared between calls."""
+    """Returns a constant's expression; None for any other, and for lists, since a default is shared between calls."""
     value = _value(node, known)
     return None if value is _NOTHING or isinstance(value, list | dict) else written(value)
 
 
 def _odd(statement: ast.stmt) -> bool:
-    """Whether it is an import other than torch's three."""
+    """Tells whether a statement is an import other than torch's three."""
     return isinstance(statement, ast.Import | ast.ImportFrom) and ast.unparse(statement) not in (*IMPORTS, *_SAME)
 
 
 def _imported(statement: ast.stmt) -> set[str]:
-    """The names that an import gives."""
+    """Returns the names that an import gives."""
     names = statement.names if isinstance(statement, ast.Import | ast.ImportFrom) else []
     return {(alias.asname or alias.name).partition(".")[0] for alias in names}
 
 
 def _bound(node: ast.AST) -> set[str]:
-    """Names that are set anywhere in a node, arguments of functions among them."""
+    """Returns names that are set anywhere in a node, arguments of functions among them."""
     set_here = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not _read(n)}
     return set_here | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
 
 
 def _free(node: ast.AST) -> set[str]:
-    """Names that a statement reads and that no function around them has of its own."""
+    """Returns the free names that a node reads: those not bound by a function within it."""
     inner = set[str]().union(*map(_free, ast.iter_child_nodes(node)))
     if isinstance(node, ast.Name) and _read(node):
         return {node.id}
@@ -346,7 +348,7 @@ def _read(node: ast.Name | ast.Subscript) -> bool:
 
 
 def _assigned(statement: ast.stmt) -> set[str]:
-    """The names that a statement of the module sets; none for what is no assignment."""
+    """Returns the names that an assignment of the module sets; none for any other statement."""
     if not isinstance(statement, ast.Assign):
         return set()
     return {n.id for target in statement.targets for n in ast.walk(target) if isinstance(n, ast.Name)}

@@ -1,14 +1,14 @@
-"""Modules that a file defines, in a plainer form: what a reader of text has to know less to follow.
+"""Rewrites user-defined modules into simpler ones, so that the solution library needs fewer special cases.
 
-* A class that inherits from another of the file has that one's methods and, in place of `super().__init__(…)`, its
-  constructor's lines; `super().forward(x)` calls a method of its own.
-* A module, a class or a function that is handed to a constructor (`Residual(nn.Linear(d, d))`, `Block(d, act=F.silu)`)
-  stands within it: the class is written once more for each such call.
-* `nn.ModuleDict({"a": …})` is a module with the attributes `a`, …, as it is for everyone who asks it.
-* `partial(F.leaky_relu, negative_slope=0.1)` and lambdas that are attributes stand where they are called.
+* A class that inherits from another class of the file gets its methods, and its constructor's lines in place of
+  `super().__init__(…)`; `super().forward(x)` becomes a call of a method of the class.
+* A module, class or function passed to a constructor (`Residual(nn.Linear(d, d))`, `Block(d, act=F.silu)`) is inlined:
+  the class is specialised for each of these calls.
+* `nn.ModuleDict({"a": …})` becomes a module with the attributes `a`, ….
+* `partial(F.leaky_relu, negative_slope=0.1)` and lambdas in attributes are inlined where they are called.
 
-Paths of parameters and buffers stay what they are. The order in which a constructor draws random weights may change, so
-an answer keeps the task's own constructor. What is not understood stays as it is. Nothing is executed.
+Paths of parameters and buffers stay. The order of a constructor's random draws may change, so an answer keeps the
+task's own constructor. Code that is not understood stays unchanged. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from kernelwright.tasks.normal_form.constants import is_known
 from kernelwright.tasks.normal_form.expressions import bound, is_attribute, is_self, names_in, replaced, stored_names
 
 MOST = 48
-"""Classes that are written at most: texts can ask for any number."""
+"""Most added classes, since a text can ask for any number."""
 _ROOTS = ("nn", "F", "torch", "math")
 
 
 def plain_classes(source: str) -> str:
-    """The text with plainer classes. Raises SyntaxError, ValueError or RecursionError where it cannot be parsed."""
+    """Returns the text with plainer classes. Raises SyntaxError, ValueError or RecursionError where it cannot be
+    parsed."""
     return ast.unparse(_Classes(syntax.parse(source)).tree)
 
 
 class _Classes:
-    """The modules of a file."""
+    """The classes of a file during the rewriting."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -47,7 +48,7 @@ class _Classes:
                 _own_attributes(kind)
             self._dictionaries(kind)
         waiting = [*self.classes.values()]
-        while waiting:  # a class that is written anew may hand on what it was handed
+        while waiting:  # a specialised class may pass its arguments on
             kind = waiting.pop(0)
             before = {*self.classes}
             self._arguments(kind)
@@ -62,14 +63,14 @@ class _Classes:
         self.tree.body.insert(self.tree.body.index(after) + 1, kind)
 
     def name(self, stem: str) -> str | None:
-        """A name for one more class; None where there are too many."""
+        """Returns a name for one more class; None above `MOST`."""
         self.made += 1
         while f"{stem}{self.made}" in self.globals:
             self.made += 1
         return f"{stem}{self.made}" if self.made <= MOST else None
 
     def _inherit(self, name: str, flat: set[str], depth: int) -> None:
-        """Gives a class what it inherits from one of the file."""
+        """Copies inherited methods and attributes into a class whose base is in the file."""
         kind = self.classes[name]
         base = self.classes.get(ast.unparse(kind.bases[0])) if len(kind.bases) == 1 else None
         if name in flat or base is None or base is kind or depth > 8:
@@ -101,7 +102,7 @@ class _Classes:
         flat.add(name)
 
     def _dictionaries(self, kind: ast.ClassDef) -> None:
-        """`nn.ModuleDict({…})`, an attribute or within one, as a module of its own."""
+        """Replaces `nn.ModuleDict({…})` in attributes by a module class."""
         init = _method(kind, "__init__")
         for statement in [*init.body] if init else []:
             match statement:
@@ -112,13 +113,13 @@ class _Classes:
                         _Entries(attribute, made.names).visit(kind)
 
     def _arguments(self, kind: ast.ClassDef) -> None:
-        """Classes that are handed modules or functions, each written with these in it."""
+        """Specialises classes whose constructor is given modules or functions."""
         init = _method(kind, "__init__")
         if init is not None:
             _Handed(self, kind, init).visit(init)
 
     def specialised(self, call: ast.Call, init: ast.FunctionDef) -> ast.Call:
-        """A call of a class of the file without its arguments that are modules or functions."""
+        """Returns a call of a specialised class, without the arguments that are modules or functions."""
         kind = self.classes[call.func.id]  # type: ignore[attr-defined]
         wanted = _method(kind, "__init__")
         given = bound(wanted.args, call) if wanted else None
@@ -152,7 +153,7 @@ class _Classes:
         return ast.Call(ast.Name(name, ast.Load()), [], words)
 
     def _is_handed(self, node: ast.expr) -> bool:
-        """Whether a constructor's argument is a module, a class or a function."""
+        """Tells whether a constructor's argument is a module, a class or a function."""
         if isinstance(node, ast.Lambda):
             return True
         if isinstance(node, ast.Call):
@@ -167,7 +168,7 @@ class _Classes:
 
 
 class _Handed(ast.NodeTransformer):
-    """Calls of a constructor, the inner ones first."""
+    """Specialises the calls in a constructor, inner ones first."""
 
     def __init__(self, classes: _Classes, kind: ast.ClassDef, init: ast.FunctionDef) -> None:
         self.classes, self.kind, self.init = classes, kind, init
@@ -188,7 +189,7 @@ class _Handed(ast.NodeTransformer):
 
 
 class _Super(ast.NodeTransformer):
-    """`super().NAME(…)` as a call of a method of self."""
+    """Rewrites `super().NAME(…)` as a call of a method of self."""
 
     def __init__(self, name: str, called: str) -> None:
         self.name, self.called, self.found = name, called, False
@@ -203,7 +204,7 @@ class _Super(ast.NodeTransformer):
 
 
 class _Dictionaries(ast.NodeTransformer):
-    """Dictionaries of modules as calls of classes that are made for them. `names`: of their modules."""
+    """Replaces dictionaries of modules by calls of new classes. `names` are the modules' keys."""
 
     def __init__(self, classes: _Classes, kind: ast.ClassDef, init: ast.FunctionDef) -> None:
         self.classes, self.kind, self.init = classes, kind, init
@@ -230,7 +231,7 @@ class _Dictionaries(ast.NodeTransformer):
 
 
 class _Entries(ast.NodeTransformer):
-    """`self.parts["a"]` and `self.parts[0]["a"]` as `self.parts.a` and `self.parts[0].a`."""
+    """Rewrites `self.parts["a"]` and `self.parts[0]["a"]` as `self.parts.a` and `self.parts[0].a`."""
 
     def __init__(self, attribute: str, names: set[str]) -> None:
         self.attribute, self.names = attribute, names
@@ -248,7 +249,7 @@ class _Entries(ast.NodeTransformer):
 
 
 class _Settled(ast.NodeTransformer):
-    """`nn.ReLU() is not None` and `"a" == "b"` as True and False, and choices by such as what they lead to."""
+    """Evaluates `nn.ReLU() is not None` and `"a" == "b"`, and conditional expressions on constants."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
@@ -273,12 +274,12 @@ class _Settled(ast.NodeTransformer):
 
 
 def _tested(function: ast.FunctionDef) -> set[str]:
-    """Names that its conditions read."""
+    """Returns the names that a function's conditions read."""
     return set().union(*(names_in(n.test) for n in ast.walk(function) if isinstance(n, ast.If | ast.IfExp)))
 
 
 def _decided(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Statements without conditions that are constants."""
+    """Returns statements with the branches of constant conditions inlined."""
     kept: list[ast.stmt] = []
     for statement in body:
         match statement:
@@ -294,7 +295,7 @@ def _method(kind: ast.ClassDef, name: str) -> ast.FunctionDef | None:
 
 
 def _local_names(function: ast.FunctionDef, nodes: list[ast.expr]) -> set[str]:
-    """Names in expressions that are parameters or variables of a function, self among them."""
+    """Returns names in expressions that are parameters or variables of a function, self among them."""
     parameters = function.args
     own = {a.arg for a in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)}
     own |= set().union(*stored_names(function))
@@ -303,7 +304,7 @@ def _local_names(function: ast.FunctionDef, nodes: list[ast.expr]) -> set[str]:
 
 
 def _constructed(name: str, parameters: set[str], attributes: Iterator[tuple[str, ast.expr]]) -> ast.ClassDef:
-    """A module with some attributes."""
+    """Returns a module class with the given attributes."""
     lines = [*syntax.parse("super().__init__()").body]
     for attribute, value in attributes:
         target = ast.Attribute(ast.Name("self", ast.Load()), attribute, ast.Store())
@@ -320,7 +321,7 @@ def _parameters(names: list[str]) -> ast.arguments:
 def _joined_constructors(
     init: ast.FunctionDef, first: ast.FunctionDef, base: str, handed: Callable[[ast.expr], bool]
 ) -> bool:
-    """Puts a base's constructor in the place of `super().__init__(…)`. Whether that could be done."""
+    """Replaces `super().__init__(…)` by the base's constructor lines; returns False where that is impossible."""
     calls = [n for n in ast.walk(init) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(".__init__")]
     changing = set().union(*stored_names(first))
     for at, statement in enumerate(init.body):
@@ -351,7 +352,7 @@ class _RenamedVariables(ast.NodeTransformer):
 
 
 def _own_attributes(kind: ast.ClassDef) -> None:
-    """Constants of a class as attributes that its constructor sets."""
+    """Moves a class's constants into attributes set by its constructor."""
     init = _method(kind, "__init__")
     at = next((i for i, s in enumerate(init.body) if ast.unparse(s).startswith("super(")), None) if init else None
     if init is None or at is None:
@@ -364,7 +365,7 @@ def _own_attributes(kind: ast.ClassDef) -> None:
 
 
 def _callables(kind: ast.ClassDef) -> None:
-    """Puts attributes that are partial functions or lambdas where they are called."""
+    """Inlines attributes that are partial functions or lambdas at their calls."""
     init = _method(kind, "__init__")
     known: dict[str, ast.expr] = {}
     for statement in [*init.body] if init else []:
@@ -380,13 +381,13 @@ def _callables(kind: ast.ClassDef) -> None:
 
 
 def _is_function(node: ast.expr) -> bool:
-    """Whether it is a function of torch by name: `F.silu`."""
+    """Tells whether an expression names a torch function, such as `F.silu`."""
     text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
     return text.startswith(("F.", "torch.")) and text.rpartition(".")[2][:1].islower()
 
 
 class _InlinedCalls(ast.NodeTransformer):
-    """Calls of such attributes."""
+    """Inlines the calls of known attributes."""
 
     def __init__(self, known: dict[str, ast.expr]) -> None:
         self.known = known

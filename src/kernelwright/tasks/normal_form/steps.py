@@ -1,8 +1,8 @@
-"""A function's body with one operator a line: what is nested in an expression gets a line and a name of its own.
+"""Rewrites a function's body to one operator per line; each nested expression gets a line and a name.
 
 `x = self.conv(x)` and `return F.relu(x) + self.bias` become `t1 = self.conv(x)`, `t2 = F.relu(t1)`,
-`t3 = t2 + self.bias`, `return t3`: a name has one value. It computes the same, operands before operators and from left
-to right, as Python does. Sizes, numbers and indices stay where they are.
+`t3 = t2 + self.bias`, `return t3`: a name has one value. The evaluation
+order stays Python's. Sizes, numbers and indices stay where they are.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _SIZES = ("shape", "ndim", "dtype", "device")
 _COUNTS = ("size", "dim", "numel", "ndimension", "type", "len")
 _MODULES = ("torch", "nn", "F", "math", "self")
 _WHOLE = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp, ast.NamedExpr)
-"""Expressions of which a part may not be computed, or more than once: they stay as they are."""
+"""Expressions that stay unchanged, because Python may evaluate a part of them never or more than once."""
 
 
 def in_steps(function: ast.FunctionDef) -> None:
-    """Rewrites a function in place; one with branches, loops or changes in place stays as it is."""
+    """Rewrites a function in place; leaves one with branches, loops or in-place changes as it is."""
     if all(map(_plain, function.body)) and not any(map(_changes, ast.walk(function))):
         names = [n for n in ast.walk(function) if isinstance(n, ast.Name)]
         set_here = {n.id for n in names if isinstance(n.ctx, ast.Store)}
@@ -30,7 +30,7 @@ def in_steps(function: ast.FunctionDef) -> None:
 
 
 def _plain(statement: ast.stmt) -> bool:
-    """An assignment to one name or some, or a return."""
+    """Tells whether a statement is an assignment to one or more names, or a return."""
     if isinstance(statement, ast.Assign):
         targets = statement.targets
         return len(targets) == 1 and all(isinstance(n, ast.Name) for n in _elements(targets[0]))
@@ -42,7 +42,7 @@ def _elements(node: ast.expr) -> list[ast.expr]:
 
 
 def _changes(node: ast.AST) -> bool:
-    """Whether it may change a tensor in place, or be computed only in part."""
+    """Tells whether a node may change a tensor in place, or is evaluated only in part."""
     if isinstance(node, _WHOLE):
         return True
     if isinstance(node, ast.keyword):
@@ -51,7 +51,7 @@ def _changes(node: ast.AST) -> bool:
 
 
 class _Steps:
-    """Lines as they are made. No name of theirs is `taken`."""
+    """The lines made so far; their names are not in `taken`."""
 
     def __init__(self, taken: set[str]) -> None:
         self.body: list[ast.stmt] = []
@@ -59,7 +59,7 @@ class _Steps:
         self._now = _Now()
 
     def statement(self, statement: ast.stmt) -> None:
-        """The lines of an assignment or a return."""
+        """Appends the lines of an assignment or a return."""
         assert isinstance(statement, ast.Assign | ast.Return) and statement.value is not None
         value = self._now.visit(statement.value)
         if isinstance(statement, ast.Return):
@@ -80,7 +80,7 @@ class _Steps:
         self.body.append(statement)
 
     def _named(self, node: ast.expr) -> ast.expr:
-        """A name, a number or a size for an expression; the lines that it takes come before."""
+        """Returns a name, a number or a size for an expression; appends the lines that compute it."""
         if _leaf(node):
             return node
         if isinstance(node, ast.Starred):
@@ -94,7 +94,7 @@ class _Steps:
         return ast.Name(name, ast.Load())
 
     def _step(self, node: ast.expr) -> ast.expr:
-        """An expression of one operator, whose operands are named."""
+        """Returns an expression of one operator with named operands."""
         if _leaf(node):
             return node
         match node:
@@ -120,7 +120,7 @@ class _Steps:
 
 
 class _Now(ast.NodeTransformer):
-    """Puts in place of names those under which their values of this moment are known."""
+    """Replaces names by those that hold their current values."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
@@ -137,14 +137,14 @@ def _numbered() -> Iterator[str]:
 
 
 def _of_module(node: ast.expr) -> bool:
-    """`F.relu`, `self.conv`, `self.layers[0]`: what no tensor computes."""
+    """Tells whether an expression names a function or layer, such as `F.relu`, `self.conv`, `self.layers[0]`."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return isinstance(node, ast.Name) and node.id in _MODULES
 
 
 def _leaf(node: ast.expr) -> bool:
-    """Whether it needs no line: a name, a constant, an attribute of the module, a size, or arithmetic of sizes."""
+    """Tells whether an expression needs no line: a name, constant, module attribute, or size arithmetic."""
     match node:
         case ast.Name() | ast.Constant() | ast.Slice():
             return True
@@ -170,7 +170,7 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _number(node: ast.expr) -> bool:
-    """Whether it is a number for certain: constants, sizes, attributes that are no layers' results, and their sums."""
+    """Tells whether an expression is certainly a number: constants, sizes, and arithmetic of these."""
     match node:
         case ast.Constant():
             return True
