@@ -14,14 +14,17 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from inference.checkpoints import random_checkpoint  # noqa: E402
+from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.inference import STARTER, load_engine, starter_folder  # noqa: E402
 from kernelwright.inference.engine import Engine  # noqa: E402
 from kernelwright.inference.quantised import (  # noqa: E402
     FORMAT,
     WEIGHTS,
     dequantise,
+    expand,
     full_checkpoint,
     is_quantised,
     quantise,
@@ -152,3 +155,14 @@ def test_a_file_that_is_cut_or_names_no_dtype_is_refused(
     with pytest.raises(ConfigError, match="cannot be read"):
         read_weights(tmp_path)
     assert not is_quantised(tmp_path)
+
+
+def test_the_model_that_ships_is_quantised_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(STARTER, raising=False)
+    shipped = starter_folder()
+    assert is_quantised(shipped) and (shipped / WEIGHTS).stat().st_size <= 28_000_000
+    engine = load_engine("starter", device="cpu", dtype="fp32", threads=1)
+    assert engine.decoder.embedding.shape == (4096, 512) and engine._step is not None
+    expand(shipped, tmp_path)
+    with safe_open(tmp_path / WEIGHTS, "pt") as file:
+        assert file.metadata() == {"format": "pt"} and file.get_tensor(NAME).dtype == torch.bfloat16
