@@ -1,1 +1,1 @@
-"""Training: the model's tokens and shapes, losses, advantages, and the recipes that use them."""
+"""Training: pre-training, fine-tuning and reinforcement learning, with their losses, advantages and settings."""

@@ -1,1 +1,1 @@
-"""Fine-tuning on TRL: SFT with our losses, DPO, evaluation by execution meanwhile."""
+"""Fine-tuning on TRL: SFT with our losses, DPO, and evaluation by execution during training."""

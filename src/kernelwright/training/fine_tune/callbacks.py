@@ -1,4 +1,4 @@
-"""What happens beside the updates of a fine-tuning run: its log, a live line, evaluation by execution."""
+"""Callbacks of a fine-tuning run: its log, a live line, evaluation by execution."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = (
 
 
 class LogFile(TrainerCallback):
-    """Writes `log.jsonl`, a row each time Trainer logs, and says the same on stderr."""
+    """Writes a row of `log.jsonl` each time Trainer logs, and shows it on stderr."""
 
     def __init__(self, out: Path) -> None:
         self._path = out / "log.jsonl"
@@ -31,7 +31,7 @@ class LogFile(TrainerCallback):
         if state.is_world_process_zero:
             self._log = Log(self._path, state.global_step)
             self._live = Live(True)
-        # A run that goes on counts from where it was.
+        # A resumed run continues the count of seconds.
         self._started = time.monotonic() - max((row.get("seconds", 0.0) for row in read_log(self._path)), default=0.0)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_more: Any) -> None:
@@ -52,7 +52,7 @@ class LogFile(TrainerCallback):
 
 
 def callbacks(settings: SftSettings | DpoSettings, out: Path) -> list[Any]:
-    """Those of a run. Raises `ConfigError` and `TaskError` for a suite of `bench` that cannot be read."""
+    """Makes the callbacks of a run. Raises `ConfigError` and `TaskError` for an unreadable suite of `bench`."""
     found: list[Any] = [LogFile(out)]
     if settings.bench is not None:
         from kernelwright.training.fine_tune.execution import ExecutionCallback
@@ -62,7 +62,7 @@ def callbacks(settings: SftSettings | DpoSettings, out: Path) -> list[Any]:
 
 
 def settle(trainer: Any) -> Any:
-    """Gives callbacks that need it their trainer, and takes away the one that writes to stdout, which is for data."""
+    """Gives callbacks their trainer, and removes Trainer's printer: stdout is for data."""
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)

@@ -1,8 +1,8 @@
 """`kernelwright train dpo`: direct preference optimisation on pairs of answers, or of whole rollouts (M-DPO).
 
-Rows become pairs of tokens, TRL's DPO trainer trains, the result is saved as a model that policies can use. The
-reference is the model before training: with an adapter the base without it, else a frozen copy. The folder holds what
-that of `train sft` does.
+Rows become tokenised pairs, TRL's DPO trainer trains, and the result is saved as a model that policies can load. The
+reference is the model before training: with an adapter the base model, else a frozen copy. The run's folder has the
+same files as one of `train sft`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelwright.training.fine_tune.settings import DpoSettings
 
 
 def train_dpo(settings: DpoSettings, out: Path) -> run.FineTuneResult:
-    """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves a checkpoint of the last update."""
+    """Trains, or resumes the run in `out`. Raises `ConfigError`. Ctrl-C leaves a checkpoint of the last update."""
     run.begin(settings, out)
     args = arguments(settings, out)
     pairs, report = read_pairs(settings)
@@ -38,7 +38,7 @@ def train_dpo(settings: DpoSettings, out: Path) -> run.FineTuneResult:
 
 
 def data_facts(pairs: list[PreferencePair]) -> dict[str, Any]:
-    """What a run is trained on, in numbers. `own_share`: of the tokens after the prompt, the policy's own."""
+    """Counts the training data. `own_share`: the share of the policy's own tokens after the prompt."""
     sides = [side for pair in pairs for side in (pair.chosen, pair.rejected)]
     tokens = sum(len(side.ids) for side in sides)
     return {
@@ -51,7 +51,7 @@ def data_facts(pairs: list[PreferencePair]) -> dict[str, Any]:
 
 
 def arguments(settings: DpoSettings, out: Path) -> Any:
-    """TRL's configuration for these settings. Raises `ConfigError` where rows do not divide over processes."""
+    """Returns TRL's configuration. Raises `ConfigError` if rows do not divide evenly over processes."""
     from trl import DPOConfig
 
     loss = settings.loss
@@ -71,7 +71,7 @@ def arguments(settings: DpoSettings, out: Path) -> Any:
 def make_trainer(
     settings: DpoSettings, out: Path, args: Any, training: list[PreferencePair], held_out: list[PreferencePair]
 ) -> Any:
-    """The trainer of a run, ready for `train()`; `args` are its `arguments`."""
+    """Makes the trainer of a run, ready for `train()`; `args` comes from `arguments`."""
     from kernelwright.training.fine_tune.callbacks import callbacks, settle
     from kernelwright.training.fine_tune.dpo_trainer import PairCollator, PairTrainer
 
@@ -98,13 +98,13 @@ def make_trainer(
 
 
 def _largest(pairs: list[PreferencePair]) -> tuple[int, int]:
-    """The largest token, and how many the longest side has with its prompt."""
+    """Returns the largest token id, and the most tokens of a prompt with one of its answers."""
     rows = [[*pair.prompt, *side.ids] for pair in pairs for side in (pair.chosen, pair.rejected)]
     return max(max(row) for row in rows), max(len(row) for row in rows)
 
 
 def dataset(pairs: list[PreferencePair]) -> Any:
-    """Pairs as a `datasets.Dataset`."""
+    """Converts pairs to a `datasets.Dataset`."""
     from datasets import Dataset
 
     rows = [

@@ -1,8 +1,8 @@
-"""Evaluation by execution while a model is fine-tuned: `kernelwright bench` on the weights of the moment.
+"""Evaluation by execution during fine-tuning: `kernelwright bench` on the current weights.
 
-At every so many updates the checkpoint is saved first; then the weights are written as a model, a policy answers the
-suite, and the answers are judged into a run folder of `bench`. A run that is killed on the way goes on from that
-checkpoint with what the folder holds. Of several processes the first measures and the others wait.
+Every `bench.every` updates, the checkpoint is saved first; then the weights are written as a model, a policy answers
+the suite, and the answers are judged into a run folder of `bench`. A run killed meanwhile resumes from that checkpoint
+and reuses the folder. With several processes, rank 0 measures and the others wait.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from kernelwright.training.pretrain.progress import BENCHES, read_log
 
 
 class ExecutionCallback(TrainerCallback):
-    """Measures every `settings.every` updates and after the last one. `trainer` is to be set before training."""
+    """Measures every `settings.every` updates and after the last one. Set `trainer` before training."""
 
     trainer: Any = None
 
     def __init__(self, settings: BenchSettings, name: str, model: BaseModelSettings, out: Path) -> None:
-        """`model` is the one that training begins with. Raises `ConfigError` and `TaskError` for a suite that cannot be
-        read and a model that cannot be asked: now, not after the first updates."""
+        """Takes the base model. Raises `ConfigError` and `TaskError` for an unreadable suite and for a model without a
+        chat template: before training, not after the first updates."""
         self.settings, self.name, self.tokenizer, self.out = settings, name, model.path, out
         if load_tokenizer(model.path, model.trust_remote_code).chat_template is None:
             raise ConfigError(f"{model.path!r} has no chat template: bench cannot ask it", hint="leave bench out")
@@ -45,7 +45,7 @@ class ExecutionCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_more: Any) -> None:
         first = state.global_step == 0 and self.settings.at_start
-        if first or (state.global_step > 0 and self._due(state)):  # a run that was killed while it measured
+        if first or (state.global_step > 0 and self._due(state)):  # the run was killed during a measurement
             self._measure(state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_more: Any) -> None:
@@ -60,7 +60,7 @@ class ExecutionCallback(TrainerCallback):
         return bool(state.global_step % self.settings.every == 0 or state.global_step >= state.max_steps)
 
     def _measure(self, state: Any) -> None:
-        """All processes come here; the first one judges, and what it raises ends the run."""
+        """Measures the current weights. All processes call it; rank 0 judges, and its errors end the run."""
         step = int(state.global_step)
         known = read_log(self.out / BENCHES)
         if any(row["step"] == step for row in known):
@@ -70,7 +70,7 @@ class ExecutionCallback(TrainerCallback):
         if state.is_world_process_zero:
             row = self._bench(folder, step)
             Trainer.log(self.trainer, {f"eval_{k}": v for k, v in row.items() if isinstance(v, float)})
-            text = "".join(json.dumps(r) + "\n" for r in [*known, row])  # whole, since its last line may be torn
+            text = "".join(json.dumps(r) + "\n" for r in [*known, row])  # the last line may be partial
             (self.out / BENCHES).write_text(text, encoding="utf-8")
         self.trainer.accelerator.wait_for_everyone()
 
@@ -79,8 +79,8 @@ class ExecutionCallback(TrainerCallback):
 
         threads = torch.get_num_threads()
         self.trainer.processing_class.save_pretrained(str(folder / "model"))
-        save_tokenizer_files(self.tokenizer, folder / "model")  # word for word, where they come from a folder
-        with torch.random.fork_rng():  # dropout goes on as if nothing had been measured
+        save_tokenizer_files(self.tokenizer, folder / "model")  # the original files, if the base model is a folder
+        with torch.random.fork_rng():  # measuring must not change dropout
             policy = model_policy(folder / "model", self.trainer.processing_class, self.settings)
             job.play(self._suite(), policy, self._options(step), judging_options(self.settings), folder)
         del policy
@@ -117,7 +117,7 @@ class ExecutionCallback(TrainerCallback):
 
 
 def judging_options(settings: BenchSettings) -> EvalOptions:
-    """How candidates are judged."""
+    """Returns the options for judging candidates."""
     return EvalOptions(
         backend=settings.backend,
         trials=settings.trials,
@@ -128,7 +128,7 @@ def judging_options(settings: BenchSettings) -> EvalOptions:
 
 
 def model_policy(folder: Path, tokenizer: Any, settings: BenchSettings) -> Policy:
-    """Our own engine where it computes the model and asks in the words of its chat template, else transformers'."""
+    """Loads a policy: our engine if it supports the model and its chat template, else transformers."""
     kind = "starter" if _engine_can(folder, tokenizer) else "hf"
     return load_policy(f"{kind}:{folder}", temperature=settings.temperature, top_p=settings.top_p)
 
@@ -142,13 +142,13 @@ def _engine_can(folder: Path, tokenizer: Any) -> bool:
         ours = ChatTokenizer.load(folder).prompt([Message(role="user", content="x")])
     except ConfigError:
         return False
-    asked = [{"role": "user", "content": "x"}]  # templates may add to it: a system's words, for one
+    asked = [{"role": "user", "content": "x"}]  # a template may add text, e.g. a system message
     text = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     return bool(ours == list(tokenizer(text, add_special_tokens=False)["input_ids"]))
 
 
 def numbers(summary: dict[str, Any]) -> dict[str, Any]:
-    """What is logged of a bench: `compiled@1`, `pass@1` and those of all samples, intervals as `_low` and `_high`."""
+    """Returns the log entries of a bench: `compiled@k` and `pass@k`, with their intervals as `_low` and `_high`."""
     row: dict[str, Any] = {}
     for kind, name in (("compiled", "compiled"), ("correct", "pass")):
         for k, found in summary[kind].items():

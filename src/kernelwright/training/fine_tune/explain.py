@@ -1,7 +1,7 @@
-"""A heat map of one training sample: what the model expects, what the loss makes of it, and where it is hardest.
+"""A heat map of one training sample: the model's confidence, the loss's token weights and the hardest window.
 
-One self-contained HTML page, no script from elsewhere: the answer's tokens coloured by confidence, token weight or CUDA
-mask, the hardest window framed, and each token's numbers under the pointer. Everything from the data is escaped.
+One self-contained HTML page without external scripts: the answer's tokens coloured by confidence, token weight or CUDA
+mask, the hardest window underlined, and each token's numbers in its tooltip. All text from the data is escaped.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class TokenFacts:
     """One token of the answer."""
 
     text: str
-    """What it adds to the text; empty for a token that ends it, or that is part of the character before."""
+    """The text that the token adds; empty for an end token, or for a further part of a character."""
     confidence: float
     weight: float
-    """What its negative log-probability is multiplied by, sample weight included."""
+    """The factor of its negative log-probability, sample weight included."""
     cuda: bool
     hardest: bool
-    """Whether it lies in the hardest window."""
+    """True if it is in the hardest window."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """One sample under one model and loss."""
+    """The facts of one sample for one model and loss."""
 
     name: str
     loss_name: str
@@ -51,9 +51,9 @@ class Explained:
 
 
 def explain(settings: SftSettings, number: int, model_path: str | None = None) -> Explained:
-    """Looks at row `number` (from 0) of a run's data, under its base model or the one in `model_path`.
+    """Explains row `number` (from 0) of a run's data, under its base model or the model in `model_path`.
 
-    Raises `ConfigError` where there is no such row, or where it is one of the bad ones.
+    Raises `ConfigError` for a row that does not exist or is bad.
     """
     row = _row(settings, number)
     encoder = encoder_of(settings)
@@ -65,7 +65,7 @@ def explain(settings: SftSettings, number: int, model_path: str | None = None) -
 
 
 def _row(settings: SftSettings, number: int) -> Conversation | BadRow:
-    """The row with that number, bad ones counted."""
+    """Returns the row with that number, counting bad rows. Raises `ConfigError`."""
     report, good = RowReport(), 0
     for row in conversations(settings.data, report):
         if report.rows > number >= 0:
@@ -84,7 +84,7 @@ def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sampl
     pieces = [piece for s in segments for piece in (_pieces(s.text, s.offsets) if s.own else [""] * len(s.ids))]
     ids = torch.tensor(sample.ids.astype("int64"))[None]
     own = torch.tensor(sample.flags.astype("int64")) & TARGET != 0
-    first = max(int(own.nonzero()[0]), 1)  # of a sample without a prompt, the first token is not predicted
+    first = max(int(own.nonzero()[0]), 1)  # without a prompt, the first token is not predicted
     logits = _logits(settings, model_path, ids)[:, first - 1 :]
     gold = ids[:, first:, None]
     log_probs = logits.log_softmax(-1).gather(2, gold)[..., 0]
@@ -120,7 +120,7 @@ def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sampl
 
 
 def _logits(settings: SftSettings, path: str, ids: Any) -> Any:
-    """What the model in `path` says of each next token of `ids` (1, length), in float32 on the processor."""
+    """Returns the logits of the model in `path` for each next token of `ids` (1, length), in float32 on the CPU."""
     import torch
 
     model = run.load_model(settings.model.model_copy(update={"path": path, "dtype": "float32"})).eval()
@@ -131,7 +131,7 @@ def _logits(settings: SftSettings, path: str, ids: Any) -> Any:
 
 
 def _pieces(text: str, offsets: Sequence[tuple[int, int]]) -> list[str]:
-    """What each token adds: a character that several tokens spell goes to the first, gaps to the token after."""
+    """Splits a text by tokens: a character of several tokens goes to the first, a gap to the token after it."""
     found, upto = [], 0
     for _, end in offsets:
         found.append(text[upto:end] if end > upto else "")
@@ -140,14 +140,14 @@ def _pieces(text: str, offsets: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def write_page(explained: Explained, path: Path) -> Path:
-    """Writes the page."""
+    """Writes the page and returns its path."""
     make(path.parent)
     path.write_text(page(explained), encoding="utf-8", errors="replace")
     return path
 
 
 def page(explained: Explained) -> str:
-    """The page's HTML."""
+    """Returns the page's HTML."""
     most = max((t.weight for t in explained.tokens), default=0.0) or 1.0
     spans = "".join(_span(token, most) for token in explained.tokens)
     shown = {"loss": explained.loss, **explained.stats}

@@ -1,7 +1,6 @@
-"""What all fine-tuning runs on TRL share: the base model, Trainer's arguments, the run's folder, resuming, saving.
+"""The common part of fine-tuning runs on TRL: the base model, Trainer's arguments, the run's folder, resuming, saving.
 
-`sft` and `dpo` are recipes over this. A run may be one process or several (`processes`); what is written is written by
-the first.
+`sft` and `dpo` build on it. A run may have one process or several (`processes`); only rank 0 writes files.
 """
 
 from __future__ import annotations
@@ -35,23 +34,26 @@ from kernelwright.training.pretrain.progress import BENCHES, read_log, writing
 
 @dataclass(frozen=True)
 class FineTuneResult:
-    """What a run did, as plain values for scripts."""
+    """The facts of a run, as plain values for scripts."""
 
     facts: dict[str, Any]
 
 
 SETTINGS = "settings.toml"
 NAMED = 4
-"""Settings that the refusal of others names."""
+"""The most differing settings in an error message."""
 _BEGUN = ("checkpoints", "log.jsonl", "training.json", "rollouts", "state", "config.json")
-"""What a run has in its folder once it has done something."""
+"""Files and folders of which one exists once a run has begun."""
 _held: list[Any] = []
-"""Lock files of the folders that this process trains in, open until it ends."""
+"""Lock files of the folders that this process trains in; open until it exits."""
 
 
 def begin(settings: Any, out: Path, begun: Sequence[str] = ()) -> None:
-    """Checks what training needs, and makes the run's folder; `begun` names what else a run leaves there. Until this
-    process ends, no other one trains in it. Raises `ConfigError`, and `StoreError` for a folder that cannot be one."""
+    """Checks the libraries, makes the run's folder, and locks it for this process until it exits.
+
+    `begun`: further files that show that a run has begun. Raises `ConfigError`, and `StoreError` for an unusable
+    folder.
+    """
     _check_libraries()
     _quiet()
     if is_main():
@@ -62,31 +64,33 @@ def begin(settings: Any, out: Path, begun: Sequence[str] = ()) -> None:
 
 
 def _lock(out: Path) -> None:
-    """A lock of this process alone: it may take it again, and what it forks does not keep it when it is killed."""
+    """Locks a folder with a POSIX lock: this process may take it again, and forked children do not inherit it."""
     try:
         file = open(out / ".lock", "a")
     except OSError as error:
         hint = "name a folder of your own with --out"
         raise StoreError(f"{str(out)!r} cannot be locked: {error.strerror}", hint=hint) from error
-    _held.append(file)  # closing any of them would let go of the lock
+    _held.append(file)  # closing any file of the lock releases it
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError) as error:
         raise ConfigError(
             f"another process trains in {str(out)!r}", hint="wait for it or end it, or name another folder with --out"
         ) from error
-    except OSError:  # a file system without locks
+    except OSError:  # the file system has no locks
         pass
 
 
 def is_main() -> bool:
-    """Whether this process is the only one, or the first of several."""
+    """Tells whether this process has rank 0."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def keep_data(out: Path, data: dict[str, Any], report: RowReport) -> None:
-    """Writes what a run is trained on and what it left out, and says the latter. A run that was begun on other data, by
-    the `fingerprint` that both have, is not gone on with. Raises `ConfigError`."""
+    """Writes the facts of the data and the bad rows, and prints the bad rows.
+
+    Raises `ConfigError` if the run began on other data, by their `fingerprint`.
+    """
     kept = _kept_data(out / "data.json") if _begun(out) else {}
     if "fingerprint" in kept and kept["fingerprint"] != data.get("fingerprint"):
         raise ConfigError(
@@ -112,8 +116,10 @@ def _begun(out: Path, more: Sequence[str] = ()) -> bool:
 
 
 def keep_settings(settings: Any, out: Path, begun: Sequence[str] = ()) -> None:
-    """Writes the settings beside the run; a run that was begun with others is not gone on with. One that was refused
-    before it did anything is no run."""
+    """Writes the settings into the run's folder. Raises `ConfigError` if the run has begun with other settings.
+
+    The settings of a run that failed before it began are overwritten.
+    """
     path, text = out / SETTINGS, dump_config(settings)
     before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     if before == text:
@@ -130,7 +136,7 @@ def keep_settings(settings: Any, out: Path, begun: Sequence[str] = ()) -> None:
 
 
 def _differences(before: str, now: str) -> str:
-    """The first settings of two files in which they differ, in words; nothing where the older one cannot be read."""
+    """Describes the first differences between two settings files; empty if the older one cannot be parsed."""
     try:
         old, new = (_flat(tomllib.loads(text)) for text in (before, now))
     except tomllib.TOMLDecodeError:
@@ -142,7 +148,7 @@ def _differences(before: str, now: str) -> str:
 
 
 def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """The values of nested tables by their dotted names."""
+    """Flattens nested tables to values by dotted names."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         found |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
@@ -159,7 +165,7 @@ def _check_libraries() -> None:
 
 
 def _quiet() -> None:
-    """No progress bars of weights, and no word about names that newer versions of transformers spell otherwise."""
+    """Silences transformers' progress bars and deprecation warnings."""
     import warnings
 
     from transformers.utils import logging
@@ -171,8 +177,8 @@ def _quiet() -> None:
 def load_model(settings: BaseModelSettings, joined: bool = False) -> Any:
     """The base model, with float32 weights for full tuning. Raises `ConfigError`.
 
-    `joined`: it will see rows of joined samples; with `attention = "auto"`, kinds of models that `joined.MODELS` names
-    get attention that needs no mask for these.
+    `joined`: the model will get packed rows. With `attention = "auto"`, model types in `joined.MODELS` then use the
+    attention without a mask.
     """
     check_there(settings.path)
     import torch
@@ -207,7 +213,7 @@ def load_model(settings: BaseModelSettings, joined: bool = False) -> Any:
 
 
 def check_fits(model: Any, largest: int, longest: int) -> None:
-    """Raises `ConfigError` where samples have a token (`largest`) or a place (`longest`) that the model lacks."""
+    """Raises `ConfigError` if the largest token id or the longest sample exceeds the model's embeddings."""
     import torch
 
     size = model.get_input_embeddings().num_embeddings
@@ -230,7 +236,7 @@ def check_fits(model: Any, largest: int, longest: int) -> None:
 
 @contextlib.contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Within, what transformers, TRL and PEFT refuse of the settings is a `ConfigError`."""
+    """Converts errors of transformers, TRL and PEFT about the settings to `ConfigError`."""
     try:
         yield
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
@@ -241,7 +247,7 @@ def refusals(what: str) -> Iterator[None]:
 
 
 def adapter(settings: BaseModelSettings) -> Any:
-    """PEFT's configuration of the adapter; None for full tuning."""
+    """Returns PEFT's configuration of the adapter; None for full tuning."""
     if settings.tune == "full":
         return None
     from peft import LoraConfig
@@ -259,7 +265,7 @@ def adapter(settings: BaseModelSettings) -> Any:
 def arguments(
     train: UpdateSettings, model: BaseModelSettings, bench: BenchSettings | None, seed: int, out: Path, held_out: bool
 ) -> dict[str, Any]:
-    """Trainer's arguments for these settings. Raises `ConfigError` where rows do not divide over processes."""
+    """Returns Trainer's arguments. Raises `ConfigError` if rows do not divide evenly over processes."""
     import torch
 
     _check_schedule(train.schedule)
@@ -276,7 +282,7 @@ def arguments(
         "max_steps": train.steps or -1,
         "learning_rate": train.lr,
         "lr_scheduler_type": train.schedule,
-        "warmup_steps": train.warm_up,  # below 1: a share of all updates
+        "warmup_steps": train.warm_up,  # below 1: the share of all updates
         "weight_decay": train.weight_decay,
         "max_grad_norm": train.clip,
         "adam_beta2": train.beta2,
@@ -285,7 +291,7 @@ def arguments(
         "gradient_checkpointing": model.checkpointing,
         "logging_steps": train.log_every,
         "logging_first_step": True,
-        "logging_nan_inf_filter": False,  # a loss that is no number ends the run
+        "logging_nan_inf_filter": False,  # a non-finite loss ends the run
         "eval_strategy": "steps" if held_out and train.eval_every else "no",
         "eval_steps": train.eval_every,
         "save_strategy": "steps",
@@ -295,15 +301,15 @@ def arguments(
         "disable_tqdm": True,
         "max_length": None,
         "remove_unused_columns": False,
-        "ddp_find_unused_parameters": False,  # every weight has a part in every update
-        # Where the first process measures by execution, the others wait.
+        "ddp_find_unused_parameters": False,  # every update uses every weight
+        # The other processes wait while rank 0 evaluates by execution.
         "ddp_timeout": 1800 if bench is None else 24 * 3600,
         **_sharding(train, processes),
     }
 
 
 def _check_schedule(name: str) -> None:
-    """Raises `ConfigError` for a schedule that transformers lacks, or cannot make without more parameters."""
+    """Raises `ConfigError` for a schedule that transformers does not have, or that needs more parameters."""
     import torch
     from transformers import SchedulerType, get_scheduler
 
@@ -328,19 +334,19 @@ def _sharding(train: UpdateSettings, processes: int) -> dict[str, Any]:
         "fsdp_config": {
             "version": 2,
             "reshard_after_forward": train.fsdp == "full",
-            "state_dict_type": "FULL_STATE_DICT",  # a model in one file, whatever this version of accelerate prefers
+            "state_dict_type": "FULL_STATE_DICT",  # a model in one file, regardless of accelerate's default
         },
     }
 
 
 def last_checkpoint(out: Path) -> Path | None:
-    """The newest whole checkpoint of a run that was stopped; None where there is none."""
+    """Returns the newest complete checkpoint of a run; None if there is none."""
     found = [p for p in (out / "checkpoints").glob("checkpoint-*") if (p / "trainer_state.json").is_file()]
     return max(found, key=lambda p: int(p.name.rpartition("-")[2]), default=None)
 
 
 def train(trainer: Any, settings: Any, out: Path) -> dict[str, Any]:
-    """Trains from the last checkpoint on and saves the model. Returns what the run did, as plain values."""
+    """Trains from the last checkpoint on. Returns the facts of the run as plain values."""
     resumed = last_checkpoint(out)
     begun = json.loads((resumed / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] if resumed else 0
     before = max((row.get("seconds", 0.0) for row in read_log(out / "log.jsonl") if row["step"] <= begun), default=0.0)
@@ -368,8 +374,11 @@ def train(trainer: Any, settings: Any, out: Path) -> dict[str, Any]:
 
 
 def _mean_loss(history: list[dict[str, Any]]) -> float:
-    """Of all updates that were logged, those before a resume as well: a row has the mean of the updates since the last.
-    Trainer's own mean is over those since the resume, divided by all."""
+    """Returns the mean loss of all logged updates, including those before a resume.
+
+    A row has the mean over the updates since the previous row. After a resume, Trainer's own mean is wrong: it sums
+    over the updates since the resume but divides by all updates.
+    """
     total, upto = 0.0, 0
     for row in history:
         if "loss" in row and row["step"] > upto:
@@ -378,14 +387,16 @@ def _mean_loss(history: list[dict[str, Any]]) -> float:
 
 
 def _all_done(checkpoint: Path) -> bool:
-    """Whether a run was stopped after its last update: Trainer would make one more."""
+    """Tells whether a checkpoint is of the last update: Trainer would make one more."""
     state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
     return 0 < state["max_steps"] <= state["global_step"]
 
 
 def _take(trainer: Any, checkpoint: Path) -> float:
-    """Takes weights and state from a checkpoint, without training, and lets callbacks do what they had not yet done.
-    Returns the mean loss of its updates."""
+    """Loads weights and state from a checkpoint without training, and runs the callbacks of the run's start and end.
+
+    Returns the mean loss of its updates.
+    """
     from transformers import TrainerState
 
     trainer._load_from_checkpoint(str(checkpoint))
@@ -398,8 +409,7 @@ def _take(trainer: Any, checkpoint: Path) -> float:
 
 
 def finish(trainer: Any, model: BaseModelSettings, out: Path, facts: dict[str, Any]) -> None:
-    """Saves the model and then, as the sign that all is done, `training.json`; of a run that was done before, what that
-    said first stays."""
+    """Saves the model and then `training.json`, which marks a finished run. Keeps the facts of an earlier finish."""
     save(trainer, model, out)
     done = out / "training.json"
     if is_main() and facts["seconds"] == 0.0 and done.is_file():
@@ -409,7 +419,7 @@ def finish(trainer: Any, model: BaseModelSettings, out: Path, facts: dict[str, A
 
 
 def diverged(what: str, update: int | None = None) -> ConfigError:
-    """What to raise where numbers of training are none."""
+    """Returns the error for diverged training."""
     where = "" if update is None else f" at update {update}"
     hint = "lower train.lr, raise train.warm_up, or use train.precision=fp32"
     return ConfigError(f"training has diverged{where}: {what}", hint=hint)
@@ -426,7 +436,7 @@ def _check_finite(trainer: Any) -> None:
 
 
 def check_targets(model: Any, settings: BaseModelSettings) -> None:
-    """Raises `ConfigError` for a name among the adapter's targets that no layer has: PEFT leaves it out in silence."""
+    """Raises `ConfigError` for an adapter target that matches no layer: PEFT ignores it silently."""
     targets = settings.lora.targets
     if settings.tune == "full" or targets == "all-linear":
         return
@@ -437,11 +447,13 @@ def check_targets(model: Any, settings: BaseModelSettings) -> None:
 
 
 def save(trainer: Any, model: BaseModelSettings, out: Path) -> None:
-    """The trained model, ready for a policy: of a LoRA run the adapter in `adapter/`, and the merged model. Raises
-    `ConfigError` for weights that are not finite: updates after the last row of the log may have made them so."""
+    """Saves the trained model for policies: with LoRA the adapter in `adapter/`, and the merged model if `merge`.
+
+    Raises `ConfigError` for non-finite weights: an update after the last row of the log may have diverged.
+    """
     _check_finite(trainer)
     if model.tune == "full" and trainer.is_fsdp_enabled:
-        write_model(trainer, out)  # transformers would write weights that are tied twice
+        write_model(trainer, out)  # transformers would write tied weights twice
     elif model.tune == "full":
         trainer.save_model(str(out))
     else:

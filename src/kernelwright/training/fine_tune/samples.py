@@ -1,7 +1,7 @@
-"""Conversations as tokens with what each token is: a target, CUDA, reasoning. Kept in the cache folder once made.
+"""Encodes conversations as tokens with flags (target, CUDA, reasoning), and caches them in the cache folder.
 
-The answer is tokenised by itself, so that each of its tokens has a place in its text, and so that training sees the
-tokens that generation would be asked to continue: prompt's tokens, then answer's.
+The answer is tokenised separately, so that its tokens have offsets in its text, and so that training sees the same
+token sequence as generation: the prompt's tokens, then the answer's.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ TARGET, CUDA, THOUGHT = 1, 2, 4
 """Bits of a token's flags."""
 
 VERSION = 4
-"""Of what is kept: raised when the same rows would become other tokens or flags."""
+"""The version of the cache; increase it when the same rows would get other tokens or flags."""
 
 _CHUNK = 512
 
 
 @dataclass(frozen=True)
 class EncodedSample:
-    """One tokenised conversation. `flags` are the bits of each token; `text` is the answer's with its end."""
+    """One tokenised conversation. `flags` has the bits of each token."""
 
     name: str
     ids: NDArray[np.int32]
@@ -65,14 +65,14 @@ class EncodedSamples:
     flags: NDArray[np.uint8]
     bounds: NDArray[np.int64]
     prompts: NDArray[np.uint64]
-    """Hashes of the prompts: samples of one task have the same."""
+    """Hashes of the prompts; equal for samples of one task."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def fingerprint(self) -> str:
-        """Of the tokens and what they are: other data has another one."""
+        """The hash of tokens and flags, to detect a change of data."""
         digest = hashlib.sha256()
         for part in (self.ids, self.flags, self.bounds):
             digest.update(np.ascontiguousarray(part).tobytes())
@@ -87,21 +87,21 @@ class EncodedSamples:
         return EncodedSample(self.names[index], self.ids[here], self.flags[here])
 
     def chosen(self, indices: Sequence[int]) -> EncodedSamples:
-        """Some of the samples, in that order."""
+        """Returns the samples with these indices, in that order."""
         picked = [self[i] for i in indices]
         return _joined(picked, [int(self.prompts[i]) for i in indices])
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a conversation as tokens: one message of the policy, or what stands before it."""
+    """A part of a conversation as tokens: one message of the policy, or the text before it."""
 
     ids: list[int]
     own: bool
-    """Whether it is the policy's, to be trained on."""
+    """True for a message of the policy, to train on."""
     text: str = ""
     offsets: tuple[tuple[int, int], ...] = ()
-    """Of the policy's: places of its tokens in its text."""
+    """The tokens' offsets in a message of the policy."""
 
 
 class Encoder:
@@ -117,7 +117,7 @@ class Encoder:
         self.specials = sorted(specials | set(tokenizer.all_special_tokens), key=len)
 
     def texts(self, row: Conversation) -> tuple[str, str]:
-        """What the model is shown before the answer, and the answer with what ends it."""
+        """Returns the prompt's text, and the answer's text with its end token."""
         messages = row.messages
         if row.reference:
             messages = _asked_plainly(messages) if self.plain else _asked_in_words(messages)
@@ -129,13 +129,13 @@ class Encoder:
         whole = render(messages, tokenize=False)
         said = messages[-1]["content"]
         answer = whole[len(before) :]
-        # Templates that drop or add something at the last turn, as its reasoning.
+        # Some templates drop or add text in the last turn, such as its reasoning.
         if not whole.startswith(before) or (reasoning(said) and not reasoning(answer)):
             answer = said + (self.tokenizer.eos_token or "")
         return before, _opened_once(before, answer)
 
     def encode(self, row: Conversation) -> EncodedSample | BadRow:
-        """A sample, or what is wrong with it."""
+        """Encodes a conversation, or returns it as a bad row with the reason."""
         bad = self.misspelt(row)
         if bad is not None:
             return bad
@@ -162,9 +162,9 @@ class Encoder:
         return flags
 
     def segments(self, row: Conversation, own: Sequence[int]) -> list[Segment] | BadRow:
-        """The conversation's tokens up to the last of the messages `own` (by number), which are the policy's.
+        """Tokenises a conversation up to the last of the policy's messages; `own` has their indices.
 
-        Each of these is tokenised by itself and ends with the token that ends a turn, as it does when it is generated.
+        Each of these messages is tokenised separately and ends with the end-of-turn token, as in generation.
         """
         from jinja2 import TemplateError
 
@@ -184,7 +184,7 @@ class Encoder:
         return found
 
     def misspelt(self, row: Conversation) -> BadRow | None:
-        """A row that spells a special token of the tokenizer."""
+        """Returns a bad row if the row's text contains a special token of the tokenizer, else None."""
         for message in row.messages:
             for special in self.specials:
                 if special in message["content"]:
@@ -192,22 +192,22 @@ class Encoder:
         return None
 
     def ids(self, text: str) -> list[int]:
-        """A text's tokens, special ones included where it spells them."""
+        """Tokenises a text, including special tokens in it."""
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _begin(self) -> str:
-        """What the tokenizer puts in front of a text; templates say that themselves."""
+        """Returns the BOS token if the tokenizer adds one; chat templates contain it themselves."""
         bos = self.tokenizer.bos_token
         return bos if bos and self.tokenizer("x")["input_ids"][0] == self.tokenizer.bos_token_id else ""
 
     def _until_end(self, text: str) -> str:
-        """An answer's text up to the token that ends it, which is included."""
+        """Returns an answer's text up to and including its end token."""
         end = self.tokenizer.eos_token
         head, found, _ = text.rpartition(end) if end else (text, "", "")
         return head + found if found else text
 
     def answer(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The answer's tokens with their places, up to the token that ends it, which is added where there is none."""
+        """Tokenises an answer with offsets, up to its end token, which is added if missing."""
         encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         ids, offsets = list(encoded["input_ids"]), [(int(a), int(b)) for a, b in encoded["offset_mapping"]]
         end = self.tokenizer.eos_token_id
@@ -220,7 +220,7 @@ class Encoder:
 
 
 def _opened_once(before: str, answer: str) -> str:
-    """The answer without the tag that opens its reasoning, where the prompt ends with that tag already."""
+    """Removes the answer's opening reasoning tag if the prompt already ends with one."""
     if not re.search(r"<think(?:ing)?>\s*\Z", before):
         return answer
     rest = re.sub(r"\A\s*<think(?:ing)?>", "", answer)
@@ -240,7 +240,7 @@ def _asked_in_words(messages: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
-    """A model's fast tokenizer, with a padding token. Raises `ConfigError`."""
+    """Loads a model's fast tokenizer and sets a padding token. Raises `ConfigError`."""
     check_there(path)
     try:
         tokenizer = tokenizer_kind(path).from_pretrained(path, trust_remote_code=trust_remote_code)
@@ -264,7 +264,7 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
 
 
 def prepare(settings: SftSettings) -> tuple[EncodedSamples, RowReport]:
-    """All samples of a run, tokenised, with the report of the rows that are none. Raises `ConfigError`."""
+    """Returns all samples of a run, tokenised or from the cache, with a report of bad rows. Raises `ConfigError`."""
     report = RowReport()
     rows = list(conversations(settings.data, report))
     kept = cache_dir() / "samples" / _key(settings, rows)
@@ -281,18 +281,19 @@ def prepare(settings: SftSettings) -> tuple[EncodedSamples, RowReport]:
 
 @contextlib.contextmanager
 def _first(kept: Path) -> Iterator[None]:
-    """Of runs that begin at once on the same rows, one encodes them, and the others wait for it."""
+    """Locks a cache entry: one of several concurrent runs encodes the rows, the others wait."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     with open(kept.with_suffix(".lock"), "w") as lock:
-        with contextlib.suppress(OSError):  # a file system without locks: each encodes for itself
+        with contextlib.suppress(OSError):  # without file locks, each run encodes the rows
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def split(samples: EncodedSamples, held_out: int) -> tuple[EncodedSamples, EncodedSamples | None]:
-    """Training and held-out samples. All samples of a prompt are on one side: those with the smallest hashes are out.
+    """Splits into training and held-out samples. Holds out the prompts with the smallest hashes, with all their
+    samples.
 
-    Raises `ConfigError` where nothing would be left to train on.
+    Raises `ConfigError` if no training sample is left.
     """
     if not held_out:
         return samples, None
@@ -305,7 +306,7 @@ def split(samples: EncodedSamples, held_out: int) -> tuple[EncodedSamples, Encod
 
 
 def encoder_of(settings: SftSettings) -> Encoder:
-    """The encoder that a run's settings ask for."""
+    """Makes the encoder for a run's settings. Raises `ConfigError`."""
     data = settings.data
     tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
     return Encoder(tokenizer, data.length, data.style, settings.loss.device_functions, data.without_cuda == "keep")
@@ -324,7 +325,7 @@ def _chunk(rows: list[Conversation]) -> list[EncodedSample | BadRow]:
 
 
 def _encoded(settings: SftSettings, rows: Sequence[Conversation]) -> Iterator[EncodedSample | BadRow]:
-    """In the order of the rows; by several processes where there are many rows."""
+    """Encodes rows in order; uses several processes for many rows."""
     workers = settings.data.workers or len(os.sched_getaffinity(0))
     if workers < 2 or len(rows) < 4 * _CHUNK:
         encoder = encoder_of(settings)
@@ -349,7 +350,7 @@ def _key(settings: SftSettings, rows: Sequence[Conversation]) -> str:
 
 @cache
 def _tokenizer_key(path: str) -> str:
-    """The tokenizer's files by content for a folder, its name for one of the Hub."""
+    """Returns a hash of the tokenizer's files for a folder, or the id of a Hub model."""
     folder = Path(path)
     if not folder.is_dir():
         return path
@@ -372,7 +373,7 @@ def _joined(found: Sequence[EncodedSample], prompts: Sequence[int]) -> EncodedSa
 
 
 def _write(kept: Path, rows: Sequence[Conversation], found: Sequence[EncodedSample | BadRow]) -> None:
-    """Writes beside the place and renames, so that the folder is whole or not there."""
+    """Writes a temporary folder and renames it, so that the cache entry is complete or absent."""
     folder = Path(tempfile.mkdtemp(prefix=kept.name, dir=kept.parent))
     good = [(s, _prompt_hash(row)) for row, s in zip(rows, found, strict=True) if isinstance(s, EncodedSample)]
     samples = _joined([s for s, _ in good], [p for _, p in good])
@@ -387,7 +388,7 @@ def _write(kept: Path, rows: Sequence[Conversation], found: Sequence[EncodedSamp
     (folder / "names.json").write_text(json.dumps({"names": samples.names, "bad": bad}), encoding="utf-8")
     try:
         folder.rename(kept)
-    except OSError:  # another process was first, with the same
+    except OSError:  # another process has written the same entry
         shutil.rmtree(folder)
 
 
@@ -404,9 +405,9 @@ def _prompt_hash(row: Conversation) -> int:
 
 
 def pack(lengths: Sequence[int], room: int) -> list[list[int]]:
-    """Numbers of samples by row, at most `room` tokens a row: the longest first, each into the fullest row it fits in.
+    """Packs samples into rows of at most `room` tokens (best fit decreasing); returns sample indices by row.
 
-    No sample is cut; one that is longer than `room` has a row of its own.
+    No sample is cut; a sample longer than `room` gets its own row.
     """
     rows: list[list[int]] = []
     free: dict[int, list[int]] = {}  # tokens left -> rows

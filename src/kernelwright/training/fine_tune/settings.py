@@ -1,4 +1,4 @@
-"""What a fine-tuning run can be told: the YAML (or TOML) files that `kernelwright train sft` and `train dpo` take."""
+"""Settings of a fine-tuning run: the YAML (or TOML) files that `kernelwright train sft` and `train dpo` take."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kernelwright.training.losses.reduction import Reduction
 from kernelwright.training.pretrain.settings import MOST, MOST_JOBS, SEEDS, Numbers
 
 MOST_SAMPLES = 65_536
-"""Answers to a task."""
+"""The most samples of a task."""
 
 
 class Table(Numbers):
-    """Base of all settings: frozen, no unknown names."""
+    """Base of all settings: frozen, without unknown names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -33,11 +33,11 @@ class LoraSettings(Table):
     alpha: int = Field(default=16, ge=1, le=MOST)
     dropout: float = Field(default=0.0, ge=0, lt=1)
     targets: str = "all-linear"
-    """Names of modules, comma-separated, or all-linear (never the head)."""
+    """Module names, comma-separated, or all-linear (all linear layers except the head)."""
 
 
 class BaseModelSettings(Table):
-    """The model that training begins with."""
+    """The base model."""
 
     path: str
     """A folder or a Hub id, in Hugging Face's format."""
@@ -45,15 +45,16 @@ class BaseModelSettings(Table):
     lora: LoraSettings = LoraSettings()
     """Used with tune = lora."""
     merge: bool = True
-    """Of a LoRA run: save the merged model beside the adapter, to use it as any other."""
+    """With LoRA: also save the merged model, which loads like any other."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the weights. auto: bfloat16 for LoRA on a GPU, float32 else (a bfloat16 forward pass either way on a GPU)."""
+    """The dtype of the weights. auto: bfloat16 for LoRA on a GPU, else float32 (on a GPU the forward pass is in
+    bfloat16 either way)."""
     attention: str = "auto"
-    """transformers' name of the implementation: sdpa, eager, flash_attention_2, …; auto: its own choice, sdpa where the
-    model has that; for packed rows of Llama, Mistral and Qwen one that needs no mask
+    """The implementation by transformers' name: sdpa, eager, flash_attention_2, …; auto: transformers' choice (sdpa if
+    the model supports it), and for packed rows of Llama, Mistral and Qwen one without a mask
     (`training/fine_tune/joined.py`)."""
     checkpointing: bool = False
-    """Compute activations again in the backward pass: less memory, a third more time."""
+    """Recompute activations in the backward pass: less memory, a third more time."""
     trust_remote_code: bool = False
 
 
@@ -63,30 +64,30 @@ class TextSettings(Table):
     path: str
     """A .jsonl or .parquet file, a folder of them, or a data set's Hub id."""
     prompt: str | None = None
-    """Field of the prompt; found by its usual names when not given. A row may have `messages` instead."""
+    """Field of the prompt; null: one of the usual names. A row may have `messages` instead."""
     answer: str | None = None
-    """Field of the answer, likewise."""
+    """Field of the answer; null: one of the usual names."""
     name: str | None = None
-    """Field that names a row in reports, likewise; else its number."""
+    """Field with a row's name for reports; null: one of the usual names, else the row's number."""
     style: Literal["auto", "plain", "instruct"] = "auto"
-    """How rows with `reference` are asked: plain, the task's source alone, as our own models are; instruct, in words,
-    with the answer in a fence. auto: plain where the model's chat template is ours."""
+    """The prompt of rows with `reference`: plain is the task's source alone, as for our own models; instruct is
+    instructions in words, with the answer in a code fence. auto: plain if the model's chat template is ours."""
     where: dict[str, Any] | None = None
-    """Only rows with these values: {right: true, split: train}."""
+    """Use only rows with these values, e.g. {right: true, split: train}."""
     limit: int | None = Field(default=None, ge=1, le=MOST)
-    """Of the rows, the first ones."""
+    """Use only so many rows, the first ones."""
     length: int = Field(default=4096, ge=8, le=MOST)
-    """Tokens of prompt and answer together at most; longer rows are left out, and named."""
+    """The most tokens of prompt and answer together; longer rows are left out and reported."""
     without_cuda: Literal["drop", "keep"] = "drop"
-    """What becomes of rows whose answer has no kernel and no launch."""
+    """Drop or keep rows whose answer has no kernel and no launch."""
     held_out: int = Field(default=0, ge=0, le=MOST)
-    """Rows kept for the evaluation loss: those whose prompts have the smallest hashes."""
+    """Rows held out for the evaluation loss: the rows whose prompts have the smallest hashes."""
     workers: int = Field(default=0, ge=0, le=MOST_JOBS)
-    """Processes that tokenise; 0: one a core, where there are enough rows."""
+    """Processes that tokenise; 0: one per core, if there are enough rows."""
 
 
 class LossSettings(Table):
-    """The loss by name (`training.losses`), and those of its parameters that are not its defaults."""
+    """The loss by name (`training.losses`), with the parameters that differ from its defaults."""
 
     OF_NAME: ClassVar[tuple[str, ...]] = (
         "tau",
@@ -98,7 +99,7 @@ class LossSettings(Table):
         "max_entropy",
         "kl_weight",
     )
-    """What a recipe says of its own loss, and not of the one that an override puts in its place."""
+    """Parameters that a recipe sets for its own loss. They do not apply if an override names another loss."""
     name: str = "sft"
     tau: float | None = Field(default=None, allow_inf_nan=False)
     lam: float | None = Field(default=None, ge=0, allow_inf_nan=False)
@@ -110,10 +111,10 @@ class LossSettings(Table):
     kl_weight: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     reduction: Reduction | None = None
     device_functions: bool = True
-    """Whether `__device__` functions count as CUDA tokens."""
+    """Count `__device__` functions as CUDA tokens."""
 
     def parameters(self) -> dict[str, Any]:
-        """The loss's own parameters that were given."""
+        """Returns the loss's parameters that are set."""
         return self.model_dump(exclude={"name", "device_functions"}, exclude_none=True)
 
     @model_validator(mode="after")
@@ -128,7 +129,7 @@ class LossSettings(Table):
 
 
 class UpdateSettings(Table):
-    """The updates. Either epochs or steps says how many."""
+    """The updates. Set either epochs or steps."""
 
     model_config = ConfigDict(allow_inf_nan=False)
     epochs: float | None = Field(default=None, gt=0, le=MOST)
@@ -136,30 +137,30 @@ class UpdateSettings(Table):
     batch: int = Field(default=32, ge=1, le=MOST)
     """Rows of one update over all devices: samples, or packed rows."""
     micro_batch: int = Field(default=1, ge=1, le=MOST)
-    """Of these, how many a device computes at once."""
+    """Rows that a device computes at once."""
     packing: bool = False
-    """Put several samples into a row of `data.length` tokens; they do not see each other."""
+    """Pack several samples into a row of `data.length` tokens; they do not attend to each other."""
     lr: float = Field(default=1e-4, gt=0)
     schedule: str = "cosine"
-    """transformers' name: cosine, linear, constant, constant_with_warmup, …"""
+    """The learning-rate schedule by transformers' name: cosine, linear, constant, constant_with_warmup, …"""
     warm_up: float = Field(default=0.03, ge=0, lt=1)
-    """Share of the updates until the full learning rate."""
+    """The warm-up's share of the updates."""
     weight_decay: float = Field(default=0.0, ge=0, le=1_000)
     clip: float = Field(default=1.0, ge=0)
-    """Largest norm of the gradient; 0: no clipping."""
+    """The largest gradient norm; 0: no clipping."""
     beta2: float = Field(default=0.999, gt=0, lt=1)
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """auto: bfloat16 on a GPU, float32 on the processor."""
     log_every: int = Field(default=10, ge=1, le=MOST)
     eval_every: int | None = Field(default=None, ge=1, le=MOST)
-    """Updates between losses on held-out rows."""
+    """Updates between evaluations of the held-out loss."""
     save_every: int = Field(default=200, ge=1, le=MOST)
-    """Updates between checkpoints, from which a stopped run goes on."""
+    """Updates between checkpoints, from which a stopped run resumes."""
     fsdp: Literal["no", "full", "gradients"] = "no"
-    """Over several processes: each holds the whole model (no), a share of weights, gradients and optimizer (full), or
-    gathers a share of the weights once an update (gradients)."""
+    """With several processes: each holds the whole model (no); shards of weights, gradients and optimizer state (full);
+    or the same shards, with the weights gathered only once per update (gradients)."""
     report_to: list[str] = []
-    """transformers' reporters: tensorboard, wandb, trackio, …; log.jsonl is always written."""
+    """Reporters by transformers' names: tensorboard, wandb, trackio, …; log.jsonl is always written."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> UpdateSettings:
@@ -169,7 +170,7 @@ class UpdateSettings(Table):
 
 
 def micro_batches(train: UpdateSettings, processes: int) -> int:
-    """How many micro-batches of a process make an update. Raises `ConfigError` where rows do not divide."""
+    """Returns the number of a process's micro-batches per update. Raises `ConfigError` if rows do not divide evenly."""
     accumulate, rest = divmod(train.batch, train.micro_batch * processes)
     if rest or not accumulate:
         raise ConfigError(
@@ -181,35 +182,35 @@ def micro_batches(train: UpdateSettings, processes: int) -> int:
 
 
 class BenchSettings(Table):
-    """Evaluation by execution while training: what `kernelwright bench` measures, every so many updates and at the end.
+    """Evaluation by execution during training: runs `kernelwright bench` every so many updates and at the end.
 
-    Each one is a run folder, `bench/step-NNNNNN`, that `report` and `compare` read."""
+    Each evaluation is a run folder, `bench/step-NNNNNN`, that `report` and `compare` read."""
 
     suite: str
-    """As `bench` takes it: starter, a folder, a JSONL file, kernelbench:LEVEL, cudabench:FILE[:LEVEL]."""
+    """The suite, as for `bench`: starter, a folder, a JSONL file, kernelbench:LEVEL, cudabench:FILE[:LEVEL]."""
     every: int = Field(ge=1, le=MOST)
-    """Updates between two of them."""
+    """Updates between evaluations."""
     at_start: bool = False
-    """Measure the model before the first update as well."""
+    """Also evaluate the model before the first update."""
     samples: int = Field(default=4, ge=0, le=MOST_SAMPLES)
-    """Of each task."""
+    """Samples of each task."""
     greedy: bool = False
-    """One greedy sample a task beside them."""
+    """Also draw one greedy sample per task."""
     temperature: float = Field(default=0.8, ge=0, le=1_000)
     top_p: float = Field(default=1.0, gt=0, le=1)
     limit: int | None = Field(default=None, ge=1, le=MOST)
-    """Only the first tasks."""
+    """Use only so many tasks, the first ones."""
     seed: int = Field(default=0, ge=0, lt=SEEDS)
     reference_field: str = "reference"
-    """Of rows in a JSONL file."""
+    """The field of a task's source in a JSONL file."""
     id_field: str | None = None
     backend: Literal["auto", "cpu", "gpu"] = "auto"
     jobs: int = Field(default=0, ge=0, le=MOST_JOBS)
-    """Candidates judged at once; 0: one a core."""
+    """Candidates judged concurrently; 0: one per core."""
     trials: int = Field(default=3, ge=1, le=MAX_TRIALS)
     timeout: float = Field(default=30.0, gt=0, le=MAX_SECONDS, allow_inf_nan=False)
     baselines: list[Literal["eager", "compile"]] = []
-    """What a GPU times candidates against; nothing by default, which is fastest."""
+    """The baselines that a GPU times; none by default, which is fastest."""
 
     @model_validator(mode="after")
     def _something(self) -> BenchSettings:
@@ -219,15 +220,15 @@ class BenchSettings(Table):
 
 
 class PreferenceSettings(Table):
-    """The loss on pairs of answers: TRL's, summed over the policy's own tokens."""
+    """The loss on pairs of answers: a loss of TRL, summed over the policy's own tokens."""
 
     kind: Literal["sigmoid", "ipo", "hinge", "sigmoid_norm"] = "sigmoid"
-    """sigmoid: DPO's own, and M-DPO's where answers are whole rollouts. The others as TRL names them."""
+    """sigmoid: the loss of DPO, and of M-DPO if answers are whole rollouts. The other names are TRL's."""
     beta: float = Field(default=0.1, gt=0, le=1_000_000)
-    """How far the model may go from where it began; M-DPO's eta."""
+    """The strength of the KL constraint to the reference model; M-DPO's eta."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     sft_weight: float = Field(default=0.0, ge=0, le=1_000_000)
-    """Adds so much of the negative log-likelihood of the preferred answer (TRL's loss `sft`)."""
+    """The weight of the preferred answer's negative log-likelihood, added to the loss (TRL's loss `sft`)."""
 
 
 class DpoSettings(Table):
@@ -235,7 +236,7 @@ class DpoSettings(Table):
 
     name: str = "dpo"
     note: str = ""
-    """What this is, and where its numbers come from."""
+    """A note about the run, e.g. the source of its settings."""
     seed: int = Field(default=0, ge=0, lt=SEEDS)
     model: BaseModelSettings
     data: TextSettings
@@ -255,7 +256,7 @@ class SftSettings(Table):
 
     name: str = "sft"
     note: str = ""
-    """What this is, and where its numbers come from."""
+    """A note about the run, e.g. the source of its settings."""
     seed: int = Field(default=0, ge=0, lt=SEEDS)
     model: BaseModelSettings
     data: TextSettings
@@ -265,7 +266,7 @@ class SftSettings(Table):
 
 
 def check_there(path: str) -> None:
-    """Raises `ConfigError` for a model's folder that is not there: what begins like one is no Hub id."""
+    """Raises `ConfigError` for a model folder that does not exist: a Hub id cannot begin with `/` or `.`."""
     if os.path.isdir(path):
         return
     if path.startswith(("/", ".")):
@@ -275,7 +276,7 @@ def check_there(path: str) -> None:
 
 
 def recipe_path(name: str) -> Path:
-    """A settings file by path, or one of the package's recipes by name. Raises `ConfigError`."""
+    """Returns the path of a settings file, given by path or by the name of a shipped recipe. Raises `ConfigError`."""
     path = Path(name)
     if path.is_file():
         return path

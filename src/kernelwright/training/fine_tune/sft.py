@@ -1,8 +1,8 @@
 """`kernelwright train sft`: from settings to a fine-tuned model, resumable, with every bad row named.
 
-The recipe, to be read from top to bottom: rows become samples, samples become a data set, the trainer trains, the
-result is saved as a model that policies can use. Leaves in the run's folder: `settings.toml`, `data.json`,
-`bad_rows.jsonl`, `log.jsonl`, `bench/` where that was asked for, Trainer's checkpoints, `training.json` and the model.
+Read from top to bottom: rows become samples, samples become a data set, the trainer trains, and the result is saved as
+a model that policies can load. Leaves in the run's folder: `settings.toml`, `data.json`, `bad_rows.jsonl`,
+`log.jsonl`, `bench/` if requested, Trainer's checkpoints, `training.json` and the model.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kernelwright.training.fine_tune.texts import RowReport
 
 
 def train_sft(settings: SftSettings, out: Path) -> run.FineTuneResult:
-    """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves a checkpoint of the last update."""
+    """Trains, or resumes the run in `out`. Raises `ConfigError`. Ctrl-C leaves a checkpoint of the last update."""
     run.begin(settings, out)
     args = arguments(settings, out)
-    with args.main_process_first():  # the others find the samples in the cache
+    with args.main_process_first():  # other processes then find the samples in the cache
         samples, report = prepare(settings)
     training, held_out = split(samples, settings.data.held_out)
     if run.is_main():
@@ -46,7 +46,7 @@ def _held_out_facts(trainer: Any, held_out: EncodedSamples | None) -> dict[str, 
 
 
 def data_facts(training: EncodedSamples, held_out: EncodedSamples | None, report: RowReport) -> dict[str, Any]:
-    """What a run is trained on, in numbers."""
+    """Counts the training data."""
     targets = (training.flags & TARGET) != 0
     return {
         "rows": report.rows,
@@ -63,7 +63,7 @@ def data_facts(training: EncodedSamples, held_out: EncodedSamples | None, report
 def make_trainer(
     settings: SftSettings, out: Path, args: Any, training: EncodedSamples, held_out: EncodedSamples | None
 ) -> Any:
-    """The trainer of a run, ready for `train()`; `args` are its `arguments`."""
+    """Makes the trainer of a run, ready for `train()`; `args` comes from `arguments`."""
     from kernelwright.training.fine_tune.callbacks import callbacks, settle
     from kernelwright.training.fine_tune.sft_trainer import FlagCollator, WeightedSFTTrainer, check_apart, check_runs
 
@@ -89,13 +89,13 @@ def make_trainer(
         )
     run.check_targets(trainer.model, settings.model)
     check_runs(trainer)
-    if packing:  # the rows of a micro-batch become one
+    if packing:  # the rows of a micro-batch are joined into one
         check_apart(trainer, min(settings.data.length * settings.train.micro_batch, int(training.lengths.sum())))
     return settle(trainer)
 
 
 def arguments(settings: SftSettings, out: Path) -> Any:
-    """TRL's configuration for these settings. Raises `ConfigError` where rows do not divide over processes."""
+    """Returns TRL's configuration. Raises `ConfigError` if rows do not divide evenly over processes."""
     from trl import SFTConfig
 
     common = run.arguments(
@@ -123,7 +123,7 @@ def _reference(settings: SftSettings) -> Any:
 
 
 def dataset(samples: EncodedSamples, room: int | None) -> Any:
-    """Samples as a `datasets.Dataset`; with `room`, packed into rows of so many tokens."""
+    """Converts samples to a `datasets.Dataset`; with `room`, packs them into rows of up to `room` tokens."""
     import pyarrow as pa
     from datasets import Dataset
 

@@ -1,7 +1,8 @@
-"""TRL's SFT trainer with our losses: token weights from flags of each token, without ever building the logits.
+"""TRL's SFT trainer with our losses: token weights from each token's flags, without materialising the logits.
 
-The forward pass is TRL's fused head, which gives the gold tokens' log-probabilities (and the entropy) in tiles. What is
-ours is the loss on them, the collator that carries flags, and what is logged. Import this only to train: it loads TRL.
+The forward pass uses TRL's fused head, which computes the gold tokens' log-probabilities (and the entropy) in tiles.
+This module adds the loss on them, a collator for the flags, and statistics for the log. Import this only to train: it
+loads TRL.
 """
 
 from __future__ import annotations
@@ -29,20 +30,22 @@ from kernelwright.training.losses import LossOutput, load_loss, top_k_entropy
 
 IGNORE = -100
 SAMPLE_WEIGHT = "sample_weight.json"
-"""Of a checkpoint: what normalised sample weights are divided by in the next update."""
+"""The file in a checkpoint with the divisor of normalised sample weights for the next update."""
 _TILE = 1024
 _COUNTS = ("tokens", "non_finite", "samples", "windowed", "seen")
-"""Of what is noted of a micro-batch, what adds up; the rest are means."""
+"""The statistics of a micro-batch that are sums; the others are means."""
 _OF_SAMPLES = ("hardest", "sample_weight", "raw_sample_weight")
-"""Means over samples that have a window; others are over target tokens."""
+"""The statistics that are means over samples with a window; other means are over target tokens."""
 _DIVISORS = {"token_mean": "tokens", "sample_mean": "samples"}
-"""What the losses of micro-batches are divided by, of those reductions that add up to one over all of them."""
+"""The count that divides the loss, for the reductions whose divisor is a sum over all micro-batches of an update."""
 
 
 @dataclass
 class FlagCollator(DataCollatorForLanguageModeling):
-    """Pads or joins rows of `input_ids` and `flags`; labels are the targets' ids. With `padding_free`, the rows of a
-    batch become one, with positions that begin anew at each sample."""
+    """Pads or joins rows of `input_ids` and `flags`; labels are the targets' ids.
+
+    With `padding_free`, the rows of a batch are joined into one, with positions restarting at each sample.
+    """
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         flags = [torch.from_numpy(np.array(row["flags"], np.uint8)) for row in examples]
@@ -58,7 +61,7 @@ class FlagCollator(DataCollatorForLanguageModeling):
 
 
 def _labelled(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as TRL's collator takes it, as arrays: lists of Python's numbers cost a millisecond a row."""
+    """Converts a row for TRL's collator, with numpy arrays: Python lists cost a millisecond per row."""
     ids = np.asarray(row["input_ids"], np.int64)
     labels = np.where(np.asarray(row["flags"]) & TARGET, ids, IGNORE)
     made = {"input_ids": ids, "labels": labels}
@@ -66,9 +69,10 @@ def _labelled(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_sample(values: Tensor, inputs: dict[str, Any], fill: float | bool) -> Tensor:
-    """Values of predicted tokens `(1, length - 1)` of joined samples as a row a sample; others are as they were.
+    """Splits values of predicted tokens `(1, length - 1)` of joined samples into one row per sample, padded by `fill`.
 
-    Differentiable. Where samples were joined, `inputs` has their bounds (`cu_seq_lens_q`) and each token's position.
+    Values of unjoined rows are returned unchanged. Differentiable. For joined samples, `inputs` has their bounds
+    (`cu_seq_lens_q`) and each token's position.
     """
     if "cu_seq_lens_q" not in inputs:
         return values
@@ -79,8 +83,11 @@ def by_sample(values: Tensor, inputs: dict[str, Any], fill: float | bool) -> Ten
 
 
 class _Doubt:
-    """The entropy of the most probable tokens, which TRL's head does not give: within, the last hidden states of
-    `model` are kept, and `entropy` puts them through the head once more, in tiles and without a gradient."""
+    """Computes the entropy of the most probable tokens, which TRL's head does not give.
+
+    In the `with` block, a hook records the last hidden states of `model`; `entropy` applies the head to them again, in
+    tiles and without a gradient.
+    """
 
     def __init__(self, model: Any) -> None:
         self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -97,7 +104,7 @@ class _Doubt:
 
     @torch.no_grad()
     def entropy(self, label_mask: Tensor) -> Tensor:
-        """Of each predicted token in the mask; 0 elsewhere."""
+        """Returns the entropy, in nats, of each predicted token in the mask; 0 elsewhere."""
         assert self._hidden is not None
         head, scale, cap = self._model.get_output_embeddings(), *_of_logits(self._model.config.get_text_config())
         weight, bias = (p.full_tensor() if hasattr(p, "full_tensor") else p for p in (head.weight, head.bias))
@@ -110,7 +117,7 @@ class _Doubt:
 
 
 def _of_logits(config: Any) -> tuple[float, float | None]:
-    """What a model multiplies its logits by, and where it caps them, by the names that TRL's head knows."""
+    """Returns a model's logit scale and soft cap, from the config names that TRL's head supports."""
     scale = next((s for n in _SCALES if (s := getattr(config, n, None)) is not None), None)
     divisor = getattr(config, "logits_scaling", None)
     if scale is None and divisor is not None:
@@ -125,7 +132,7 @@ _REFUSED = (ValueError, RuntimeError, TypeError, AttributeError, NotImplementedE
 
 
 def check_runs(trainer: Any) -> None:
-    """Raises `ConfigError` for a model that the fused head does not fit, found out with a few tokens."""
+    """Raises `ConfigError` for a model that does not work with the fused head; tries it on a few tokens."""
     try:
         _tried(trainer, np.zeros(4, np.int64), [4])
     except _REFUSED as error:
@@ -136,12 +143,14 @@ def check_runs(trainer: Any) -> None:
 
 
 def check_apart(trainer: Any, room: int) -> None:
-    """Raises `ConfigError` for a model in which a sample sees the one before it in a joined row of `room` tokens: one
-    that takes no notice of where samples begin, or that cannot be given such rows."""
+    """Raises `ConfigError` for a model that does not separate the samples of a packed row of `room` tokens.
+
+    Such a model ignores the samples' bounds and attends to the previous sample, or fails on packed rows.
+    """
     model, size = trainer.model, 12
     hint = "set train.packing=false"
     weight = next(model.parameters())
-    if weight.device != trainer.args.device:  # a model that is still to be sharded waits on the processor, where rows
+    if weight.device != trainer.args.device:  # a model to be sharded is still on the CPU, where long rows
         room = 2 * size  # are slow
     vocabulary = model.get_input_embeddings().num_embeddings
     count = max(2, room // size)
@@ -164,7 +173,7 @@ def check_apart(trainer: Any, room: int) -> None:
 
 @torch.no_grad()
 def _tried(trainer: Any, ids: Any, sizes: list[int]) -> Tensor:
-    """Log-probabilities that the untrained model gives a row of samples, as the collator makes it."""
+    """Returns the untrained model's log-probabilities of a packed row of samples made by the collator."""
     model, training = trainer.model, trainer.model.training
     batch = trainer.data_collator(
         [{"input_ids": ids, "flags": np.full(len(ids), TARGET, np.uint8), "seq_lengths": sizes}]
@@ -185,10 +194,10 @@ def _first_line(error: Exception) -> str:
 
 
 class WeightedSFTTrainer(ShortRuns, SFTTrainer):
-    """`SFTTrainer` with a loss of ours. Rows are `input_ids` and `flags`, prepared; the collator is `FlagCollator`."""
+    """`SFTTrainer` with one of our losses. Rows are prepared `input_ids` and `flags`; use `FlagCollator`."""
 
     def __init__(self, *args: Any, loss: LossSettings, reference: Any = None, **more: Any) -> None:
-        """`reference`: for asft with full tuning, the model before training (with an adapter, that is its base)."""
+        """`reference`: the model before training, for asft with full tuning (with an adapter, its base is used)."""
         self.loss_settings = loss
         self.loss_function = load_loss(loss.name, loss.parameters())
         self._stats: dict[str, dict[str, list[Tensor]]] = {"train": {}, "eval": {}}
@@ -202,7 +211,7 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The loss of one micro-batch. `num_items_in_batch`: what `_get_num_items_in_batch` counts in an update."""
+        """Computes the loss of one micro-batch. `num_items_in_batch`: the count of `_get_num_items_in_batch`."""
         flags = inputs.pop("flags")
         inputs["use_cache"] = False
         doubt = _Doubt(self.accelerator.unwrap_model(model)) if self.loss_settings.name == "eaft" else None
@@ -239,19 +248,19 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
         return LossOutput(out.loss * self._scale(reduction, items), out.stats, out.token_weights)
 
     def _scale(self, reduction: str, items: Any) -> float:
-        """What makes the micro-batches of an update, over all processes, add up to one reduction.
+        """Returns the factor that makes the micro-batches of an update, over all processes, sum to one reduction.
 
-        Where `items` is given, Trainer leaves the division to the loss, and processes' gradients are averaged.
+        If `items` is given, Trainer leaves the division to the loss, and gradients are averaged over processes.
         """
         if items is None:
             return 1.0
         if reduction != "mask_mean":
             return float(self.accelerator.num_processes) if self.args.average_tokens_across_devices else 1.0
-        return 1.0 / self.current_gradient_accumulation_steps  # each micro-batch is a mean of its own
+        return 1.0 / self.current_gradient_accumulation_steps  # each micro-batch is a separate mean
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
-        """What the losses of an update's micro-batches are divided by, over all processes: the target tokens that are
-        predicted, or with `sample_mean` the samples that have some."""
+        """Returns the loss's divisor for an update, over all processes: the number of predicted target tokens, or with
+        `sample_mean` of samples with target tokens."""
         counted = []
         for batch in batch_samples:
             targets = by_sample(batch["labels"][:, 1:], batch, IGNORE) != IGNORE
@@ -261,7 +270,7 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
 
     @torch.no_grad()
     def _reference(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """The gold tokens' log-probabilities under the model before training."""
+        """Returns the gold tokens' log-probabilities under the model before training."""
         with self._base_model(model) as base:
             log_probs: Tensor = base(**inputs, fused_lm_head=True).log_probs
         return log_probs
@@ -285,7 +294,7 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
         return "train" if model.training else "eval"
 
     def _note(self, inputs: dict[str, Any], outputs: Any, out: LossOutput) -> None:
-        """Keeps what to log on the device: nothing here waits for it."""
+        """Records statistics on the device, without synchronising."""
         mode = self._mode()
         tokens = out.stats["tokens"].clamp(min=1)
         found = dict(out.stats)
@@ -295,7 +304,7 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
             found["loss"] = out.loss
         if "attention_mask" in inputs:
             found["seen"] = inputs["attention_mask"].sum()
-        else:  # filled there: a copy would wait for the device
+        else:  # filled on the device: a copy would synchronise
             found["seen"] = torch.full((), inputs["input_ids"].numel(), device=tokens.device)
         for name, value in found.items():
             self._stats[mode].setdefault(name, []).append(value.detach().float())
@@ -303,7 +312,7 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
             self._sample_weights.add(self.state.global_step, out.stats["raw_sample_weight"], out.stats["windowed"])
 
     def _weight_of(self, name: str) -> str:
-        """The count by which a mean of a micro-batch weighs in the mean of many; empty where it does not."""
+        """Returns the count that weighs a micro-batch's mean in the overall mean; empty if none does."""
         if name == "loss":
             return _DIVISORS.get(self.loss_settings.reduction or "token_mean", "")
         return "windowed" if name in _OF_SAMPLES else "tokens"
@@ -325,7 +334,7 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
             self._sample_weights.take(torch.tensor(mean, device=self.args.device))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the means of what was noted since the last time. Raises `ConfigError` where training has diverged."""
+        """Adds the means of the statistics since the last call. Raises `ConfigError` if training has diverged."""
         mode = self._mode()
         stats, self._stats[mode] = self._stats[mode], {}
         if stats:
@@ -351,7 +360,7 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
 
 
 class _RunningMean:
-    """The mean sample weight of the last whole update: what normalised sample weights are divided by in the next."""
+    """The mean sample weight of the last complete update: the divisor of normalised sample weights in the next one."""
 
     def __init__(self) -> None:
         self._value: Tensor | None = None
@@ -359,7 +368,10 @@ class _RunningMean:
         self._found: list[Tensor] = []
 
     def before(self, step: int) -> Tensor | None:
-        """That of the update before `step`; None in the first one. All processes ask for a new step together."""
+        """Returns the mean of the update before `step`; None in the first update.
+
+        All processes must call it together for a new step: it all-reduces.
+        """
         if step != self._step:
             if self._found:
                 total = torch.stack(self._found).sum(dim=0)
@@ -370,10 +382,10 @@ class _RunningMean:
         return self._value
 
     def take(self, value: Tensor) -> None:
-        """Goes on from that of a checkpoint."""
+        """Restores the mean of a checkpoint."""
         self._value, self._found = value, []
 
     def add(self, step: int, mean: Tensor, samples: Tensor) -> None:
-        """Notes one micro-batch of update `step`: the mean over its samples, and how many these are."""
+        """Records a micro-batch of update `step`: the mean over its samples, and their number."""
         self.before(step)
         self._found.append(torch.stack([mean * samples, samples.to(mean.dtype)]))

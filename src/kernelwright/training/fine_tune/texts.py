@@ -1,9 +1,9 @@
-"""Rows of a data set for fine-tuning as conversations, and the rows that are none: counted, and each one named.
+"""Reads the rows of a data set for fine-tuning as conversations; counts and names bad rows.
 
-A row is `{"messages": […]}` (with `actions`, marks of the messages that are trained on), or has a prompt and an answer
-under one of their usual names (texts, or lists of messages as TRL and `curate` write them; a `system` text beside a
-prompt and an `input` beside an `instruction` belong to it), or `reference` and `answer` as a corpus of ours. What is
-wrong with a row is one of `REASONS`.
+A row is one of three forms. `{"messages": […]}`, with optional `actions` that mark the messages to train on. A prompt
+and an answer under one of their usual names: texts, or lists of messages as TRL and `curate` write them; a `system`
+text, and an `input` with an `instruction`, become part of the prompt. Or `reference` and `answer`, as in our corpora.
+A bad row has one of `REASONS`.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ REASONS = {
     "template": "the chat template refuses the conversation",
     "rewritten": "the chat template changes earlier turns when later ones follow",
 }
-"""Names of what can be wrong with a row."""
+"""The reasons for a bad row, with their descriptions."""
 
 _PROMPTS = ("prompt", "question", "instruction", "input", "query")
 _ANSWERS = ("answer", "completion", "response", "output", "solution", "chosen")
 _NAMES = ("row_id", "id", "task_id", "name", "uuid")
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-"""Of whom messages may be."""
+"""The allowed roles of messages."""
 
 Messages = list[dict[str, str]]
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """One sample: the last message is the answer that is trained on. `reference` marks a task of ours."""
+    """One sample: the last message is the answer to train on. `reference` marks a task of ours."""
 
     name: str
     messages: Messages
     reference: bool = False
     own: tuple[int, ...] = ()
-    """Numbers of the messages that are trained on instead, of a rollout of several turns."""
+    """Indices of the messages to train on instead of the last one, in a multi-turn rollout."""
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that is not trained on."""
+    """A row that is not trained on, with its reason from `REASONS`."""
 
     name: str
     reason: str
@@ -69,7 +69,7 @@ class BadRow:
 
 @dataclass
 class RowReport:
-    """How many rows there were, and which were bad."""
+    """The number of rows, and the bad rows."""
 
     rows: int = 0
     bad: list[BadRow] = field(default_factory=list)
@@ -80,7 +80,7 @@ class RowReport:
         return dict(sorted(Counter(row.reason for row in self.bad).items()))
 
     def lines(self, shown: int = 3) -> list[str]:
-        """What to print: a line a reason, with the first rows' names."""
+        """Formats one line per reason, with the names of the first rows."""
         found = []
         for reason, count in self.counts.items():
             names = [row.name for row in self.bad if row.reason == reason]
@@ -89,17 +89,17 @@ class RowReport:
         return found
 
     def why_none(self, where: dict[str, Any] | None) -> str:
-        """Why nothing is left of the rows that `where` chose."""
+        """Explains why none of the rows selected by `where` is left."""
         return "; ".join(self.lines()) or (f"no row has data.where = {where}" if where else "there are no rows")
 
     def write(self, path: Path) -> None:
-        """All bad rows as JSONL."""
+        """Writes all bad rows as JSONL."""
         rows = ({"row": row.name, "reason": row.reason, "detail": row.detail} for row in self.bad)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def conversations(settings: TextSettings, report: RowReport) -> Iterator[Conversation]:
-    """The good rows in their order; the others go to `report`. Raises `ConfigError` where there is no data set."""
+    """Yields the good rows in order; adds bad rows to `report`. Raises `ConfigError` if there is no data set."""
     for name, row in named_rows(settings, report):
         found = conversation(row, name, settings)
         if isinstance(found, BadRow):
@@ -109,7 +109,7 @@ def conversations(settings: TextSettings, report: RowReport) -> Iterator[Convers
 
 
 def named_rows(settings: TextSettings, report: RowReport) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows that are wanted and can be read, with their names; the others go to `report`."""
+    """Yields the selected, readable rows with their names; adds unreadable rows to `report`."""
     given = 0
     for name, row in _rows(settings):
         if isinstance(row, BadRow):
@@ -126,7 +126,7 @@ def named_rows(settings: TextSettings, report: RowReport) -> Iterator[tuple[str,
 
 
 def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> Conversation | BadRow:
-    """A row as messages, or what is wrong with it."""
+    """Converts a row to messages, or returns it as a bad row with the reason."""
     reference = False
     own: tuple[int, ...] = ()
     messages: Any
@@ -151,7 +151,7 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
         if not prompt or not answer or answer[-1]["role"] != "assistant":
             missing = "answer" if prompt else "prompt"
             return BadRow(name, "no-field", f"no {missing} among {', '.join(map(str, row))}")
-        # A task of ours: asked as its source alone, answered with the file alone.
+        # A task of ours: the prompt is its source alone, the answer the file alone.
         source = prompt[0]["content"] if len(prompt) == len(answer) == 1 else None
         reference = prompt_field == "reference" or source is not None and source in _asked_as(row)
         if settings.prompt is None and isinstance(row.get(prompt_field or ""), str):
@@ -169,14 +169,14 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
 
 
 def _marked(marks: Any) -> tuple[int, ...]:
-    """Numbers of the messages that are marked: by true, or by the 1 that some writers of tables make of it."""
+    """Returns the indices of the marked messages: marked by true, or by 1, as some table writers store true."""
     if not isinstance(marks, list | tuple) or not all(isinstance(mark, int) and mark in (0, 1) for mark in marks):
         return ()
     return tuple(at for at, mark in enumerate(marks) if mark)
 
 
 def _turns(value: Any, role: str) -> Messages:
-    """A prompt or an answer as messages: a text, or TRL's list of them; empty where it is neither."""
+    """Converts a prompt or an answer, a text or TRL's list of messages, to messages; empty for other values."""
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     if not isinstance(value, Sequence) or isinstance(value, bytes):
@@ -186,7 +186,7 @@ def _turns(value: Any, role: str) -> Messages:
 
 
 def _with_its_context(row: Mapping[str, Any], field: str, prompt: Messages) -> Messages:
-    """A prompt with what other common fields say beside it: Alpaca's `input` to an `instruction`, and a `system`."""
+    """Adds other common fields to a prompt: Alpaca's `input` to an `instruction`, and a `system` message."""
     (asked,), more, system = prompt, row.get("input"), row.get("system")
     if field == "instruction" and isinstance(more, str) and more.strip():
         asked = {**asked, "content": f"{asked['content']}\n\n{more}"}
@@ -198,7 +198,7 @@ def _broken(text: str) -> bool:
 
 
 def _asked_as(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The ways in which a row's reference may be its prompt."""
+    """Returns the prompts that ask for a row's reference."""
     reference = row.get("reference")
     return (reference, task_prompt(reference)) if isinstance(reference, str) else ()
 
@@ -214,7 +214,7 @@ def _name(row: Mapping[str, Any], settings: TextSettings, number: str) -> str:
 
 
 def _rows(settings: TextSettings) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
-    """Each row with a name made from its place."""
+    """Yields each row with a name from its file and line."""
     path = Path(settings.path).expanduser()
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.suffix in (".jsonl", ".parquet") and p.is_file())
@@ -253,7 +253,7 @@ def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Raises `ValueError` for one with a key twice."""
+    """Makes a JSON object. Raises `ValueError` for a repeated key."""
     if (twice := repeated_key(pairs)) is not None:
         raise ValueError(f"the key {twice!r} stands there twice")
     return dict(pairs)
@@ -271,12 +271,12 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
                 number += 1
                 name = f"{path.name}:{number}"
                 yield name, BadRow(name, "broken-utf8", row) if isinstance(row, str) else row
-    except (ArrowException, OSError, OverflowError, ValueError) as error:  # damaged pages, and dates that Python lacks
+    except (ArrowException, OSError, OverflowError, ValueError) as error:  # damaged pages, dates out of Python's range
         raise ConfigError(f"{str(path)!r} cannot be read: {str(error)[:200]}") from error
 
 
 def _as_rows(batch: Any) -> list[dict[str, Any] | str]:
-    """The rows of a table; what is wrong in place of one whose text is no UTF-8, which Parquet does not forbid."""
+    """Returns the rows of a table; an error text replaces a row that is not UTF-8, which Parquet does not forbid."""
     try:
         return list(batch.to_pylist())
     except UnicodeDecodeError as error:
@@ -293,7 +293,7 @@ def _hub(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         raise ConfigError(f"the data set {name!r} needs the library datasets", hint="pip install datasets") from error
     try:
         found = datasets.load_dataset(name, split="train")
-    except Exception as error:  # whatever the Hub's client raises: no such set, no network, no rights
+    except Exception as error:  # the Hub client's errors: unknown data set, no network, no access
         raise ConfigError(f"the data set {name!r} cannot be loaded: {str(error).splitlines()[0][:200]}") from error
     for number, row in enumerate(found, 1):
         yield f"{name}:{number}", dict(row)
