@@ -1,4 +1,4 @@
-"""`kernelwright tasks check` as users run it: states, tables, files, and what is kept in a task's folder."""
+"""`kernelwright tasks check` end to end: states, tables, files, and the gate stored in a task's folder."""
 
 from __future__ import annotations
 

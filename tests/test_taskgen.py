@@ -1,4 +1,4 @@
-"""`tasks generate`: files and folders that suites read, resuming after a kill, and what lint and gate turn down."""
+"""`tasks generate`: files and folders for suites, resuming after a kill, and rejections by lint and gate."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _timed(device: str | None) -> dict[str, object]:
 
 
 def test_a_task_that_passes_is_timed() -> None:
-    row = _timed("cpu")  # the GPU's way, on the processor
+    row = _timed("cpu")  # the GPU's code path, on the CPU
     assert row["state"] == "sound" and isinstance(row["eager_ms"], float) and row["eager_ms"] > 0
 
 

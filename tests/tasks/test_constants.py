@@ -1,4 +1,4 @@
-"""Constant expressions: computed as Python does, or not at all; nothing large, nothing run."""
+"""Constant expressions: evaluated as in Python or left alone; nothing large, nothing executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a constructor decides is decided beforehand; the module computes the same, also at other sizes."""
+"""Constant folding of a constructor: the module computes the same, also at other sizes."""
 
 from __future__ import annotations
 

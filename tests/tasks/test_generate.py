@@ -1,4 +1,4 @@
-"""The task generator: what it writes runs, is distinct, is the same everywhere, and keeps its splits apart."""
+"""The task generator: its tasks run, are distinct and deterministic, and its splits are disjoint."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def digest(seed: int, count: int) -> str:
 
 @pytest.fixture(scope="module")
 def warm_torch() -> None:
-    """What torch imports at its first call on `meta` takes seconds, which a measurement's time limit would count."""
+    """Torch's imports at its first call on `meta` take seconds, which a measurement's time limit would count."""
     import torch
 
     with torch.no_grad():
@@ -49,7 +49,7 @@ def warm_torch() -> None:
 
 
 def test_a_name_lent_to_one_step_stays_as_kept_as_it_was() -> None:
-    """A formula that reads its operand twice once gave free a name that a residual connection still needed."""
+    """A formula with two reads of its operand once released a name that a residual connection still needed."""
     for seed in range(20):
         random = Random(seed)
         draft = Draft(random, draw(random))
@@ -186,7 +186,7 @@ def test_the_page_names_every_family() -> None:
 
 
 def test_a_draft_that_never_ended() -> None:
-    """One upsampling in some 100,000 tasks halved an extent of 4 for ever; found in a run of 300,000 pairs."""
+    """One upsampling in about 100,000 tasks halved an extent of 4 without end; found in a run of 300,000 pairs."""
 
     def hangs(*_: object) -> None:
         raise TimeoutError("the generator hangs")

@@ -311,7 +311,7 @@ def test_any_integer_is_a_seed(seed: int, call: int) -> None:
 
 
 def test_draws_within_an_initialiser_come_from_the_seed() -> None:
-    """torch.nn.init draws where no function mode sees it."""
+    """torch.nn.init draws out of reach of a function mode."""
     namespace = task("return [nn.Linear(8, 8).weight, torch.randn(3)]")
     torch.manual_seed(1)
     one = make_inputs(namespace, "own", 5)

@@ -398,7 +398,7 @@ def test_the_hub_without_its_library_says_what_to_install() -> None:
 
 
 def test_a_hub_that_swallows_packets_is_given_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real server that takes connections and never answers."""
+    """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
@@ -410,7 +410,7 @@ def test_a_hub_that_swallows_packets_is_given_up_on(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs `datasets`")
 def test_a_data_set_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library takes a folder of that name in place of one on the Hub, so this needs no network."""
+    """The library loads a local folder of that name in place of the Hub's, so this needs no network."""
     (tmp_path / "owner" / "name").mkdir(parents=True)
     rows = [{"code": REFERENCE if i != 1 else "x = 1", "name": f"task {i}", "problem_id": i} for i in range(4)]
     _jsonl(tmp_path / "owner" / "name" / "train.jsonl", *rows)

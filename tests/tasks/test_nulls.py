@@ -1,4 +1,4 @@
-"""The null kernels that need no reference: what each returns, and that all fit the outputs that they stand for."""
+"""The null kernels that need no run of the reference: the outputs of each, and their shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_axis_mean_must_be_spread() -> None:
     attention = nulls.axis_means(Draw((values,), (), (np.zeros((2, 5, 4)),)))
     assert list(attention) == ["mean-input0-axis1"]
     assert np.allclose(attention["mean-input0-axis1"][0][1, 3], values[1].mean(0))
-    # A task that asks for the mean is not solved without work by taking it.
+    # For a task that computes the mean, the mean is no null kernel.
     assert nulls.axis_means(Draw((values,), (), (values.mean(1),))) == {}
 
 

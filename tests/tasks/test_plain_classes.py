@@ -1,4 +1,4 @@
-"""Plainer classes compute the same, with the same names of parameters; and the library reads what it could not."""
+"""Plainer classes compute the same under the same parameter names, and the library reads more tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders in robust-kbench's format: read as tasks, judged on both roads, and one clear line for each mistake."""
+"""Folders in robust-kbench's format: loading, judging on both backends, and one clear line per mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference run on less: which parts of which inputs are dropped, and what fewer bits cost."""
+"""Null kernels that run the reference on less: the truncated inputs, and the error of lower precision."""
 
 from __future__ import annotations
 

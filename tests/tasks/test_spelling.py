@@ -1,4 +1,4 @@
-"""Tasks in other words compute what they computed; programs run, and nothing in them is for nothing."""
+"""Respelt tasks compute the same; programs run and use every value."""
 
 from __future__ import annotations
 

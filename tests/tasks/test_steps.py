@@ -1,4 +1,4 @@
-"""Forward with one operator a line computes what it did."""
+"""A forward with one operator per line computes the same."""
 
 from __future__ import annotations
 

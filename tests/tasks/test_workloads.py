@@ -25,7 +25,7 @@ ELEMENTS, FLOPS = 262_144, 60_000_000
 
 
 def run(source: str, overrides: dict[str, Any]) -> probe.Cost:
-    """The reference executed for real at one size, counted again by the test."""
+    """Runs the reference on the CPU at one size and recounts its elements."""
     namespace = instantiate(source, overrides)
     model = task_inputs.construct(namespace, 3)
     values = task_inputs.make_inputs(namespace, "own", 3)
@@ -94,7 +94,7 @@ def test_constructor_arguments_shrink_when_inputs_cannot() -> None:
 
 
 def test_inputs_of_one_length_stay_so_where_one_of_them_may_be_longer() -> None:
-    """The gate alone cannot be shorter, and `x` alone can: a kernel that takes them for equals is right."""
+    """The gate alone cannot be shorter, `x` alone can; a kernel that assumes equal lengths is correct."""
     source = HEAD + (
         "class Model(nn.Module):\n"
         "    def forward(self, x, gate):\n"
@@ -229,7 +229,7 @@ def test_an_endless_reference_is_stopped() -> None:
 
 
 def test_an_import_is_not_broken_off_and_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torch imports at its first call takes seconds on a busy machine; half of a module spoils a process."""
+    """Torch's imports at its first call take seconds on a busy machine; a half-imported module breaks a process."""
     (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.8)\nthere = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     source = HEAD + (
@@ -254,7 +254,7 @@ CONVOLUTIONS = {
 
 @pytest.mark.parametrize("layer", CONVOLUTIONS)
 def test_convolutions_that_only_meta_takes_are_refused(layer: str) -> None:
-    """On `meta` torch lets a transposed convolution have any number of channels."""
+    """On `meta` torch accepts a transposed convolution with any number of channels."""
     extents = ", ".join(["9"] * int(layer[layer.index("d(") - 1]))
     source = HEAD + (
         "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"

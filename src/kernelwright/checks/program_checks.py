@@ -89,8 +89,7 @@ def check_files(
     out: Path | None,
     as_json: bool,
 ) -> bool:
-    """Runs `tasks check` on files of programs; returns True where all pass. Raises `TaskError` for another kind of
-    file."""
+    """Runs `tasks check` on program files; returns True where all pass. Raises `TaskError` for another kind of file."""
     tasks = [task for source in sources for task in read(source, id_field=id_field, limit=limit)]
     if not tasks:
         return True
@@ -220,8 +219,7 @@ def run_file(
 
 
 def idle_flags(flags: Sequence[str]) -> list[str]:
-    """Returns nvcc's flags without effect on the functional machine, such as `-O3`. Raises `UsageError` for a
-    non-flag."""
+    """Returns the nvcc flags without effect on a CPU, such as `-O3`. Raises `UsageError` for anything but a flag."""
     for flag in flags:
         if not flag.startswith("-"):
             raise UsageError(f"--flag {flag!r} is no flag of nvcc", hint="one begins with a hyphen: --flag -DN=4")

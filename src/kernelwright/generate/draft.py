@@ -238,8 +238,7 @@ class Draft:
         return extent.name
 
     def argument_of(self, extent: int) -> str:
-        """Returns an extent's text inside the constructor: the argument of a named extent of this value, or the
-        number."""
+        """Returns an extent's text inside the constructor: the argument of a `Dim` of this value, or a number."""
         dim = next((d for d in self.dims if d.value == extent), None)
         return str(extent) if dim is None else self.argument(dim)
 
@@ -259,8 +258,7 @@ class Draft:
         annotation: str = "",
         expose: float | None = None,
     ) -> str:
-        """Returns a hyperparameter's text: a number in place, a constructor argument (`where="init"`) or
-        `self.NAME`."""
+        """Returns a hyperparameter's text: a number, a constructor argument (`where="init"`) or `self.NAME`."""
         share = self.style.expose if expose is None else expose
         share *= 1.0 if len(self.params) < MAX_ARGUMENTS else 0.05
         if not self.chance(share):
@@ -356,8 +354,7 @@ class Draft:
         return value
 
     def named_once(self, value: DraftTensor) -> DraftTensor:
-        """Returns the value under a name, for several reads in one step; later steps may reassign the name as
-        before."""
+        """Returns the value under a name, for several reads in one step; later steps may reassign the name."""
         kept = value.text in self.kept
         value = self.named(value)
         if not kept:

@@ -104,7 +104,7 @@ def _other(call: ast.Call, random: Random) -> str:
         if of_module:
             return f"{_before_dot(tensor)}.{name}({shown})"
         if name == "flip" and shown.lstrip("-").isdigit():
-            shown = f"[{shown}]"  # the method takes a number, too
+            shown = f"[{shown}]"  # the method accepts a number, too
         return f"torch.{name}({', '.join(filter(None, (text, shown)))})"
     if of_module:
         return f"{root}.{name}({', '.join(filter(None, (text, shown)))})"

@@ -25,7 +25,7 @@ class Style:
     place: str
     """Where constants stand: `before` the class, `after` it, or `late` (between the input functions)."""
     shape: str
-    """`dims`, `shape` (one tuple an input) or `input_shape` (a tuple behind the batch)."""
+    """`dims`, `shape` (one tuple per input) or `input_shape` (a tuple after the batch)."""
     annotate: float
     """Share of arguments with a type annotation: 0, 1, or between."""
     super_long: bool
@@ -39,7 +39,7 @@ class Style:
     inputs_form: str
     """`inline`: `return [torch.rand(...)]`; `named`: a local first."""
     noise: float
-    """Chance of a comment at each place where one may stand."""
+    """Chance of a comment at each place for comments."""
     quote: str
     trailing_spaces: bool
     return_name: bool

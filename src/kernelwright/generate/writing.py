@@ -226,9 +226,9 @@ def _checked(tasks: Iterator[GeneratedTask], evaluator: Evaluator, timer: Evalua
 
 
 def examine(task: GeneratedTask, evaluator: Evaluator, timer: Evaluator | None = None) -> Row:
-    """Judges a task; returns its row with `state` (`sound`, `hardened`, `quarantined`, `degenerate`, `cannot run`),
-    `reason`, and `notes`.
+    """Judges a task; returns its row with `state`, `reason` and `notes`.
 
+    `state` is `sound`, `hardened`, `quarantined`, `degenerate` or `cannot run`.
     With a timer, a passing task has `eager_ms`, or a note with the reason why not.
     """
     row = row_of(task)

@@ -99,13 +99,12 @@ def seed_all(seed: int) -> None:
 
 
 def draw_key(seed: int, call: int) -> int:
-    """Returns a seed for one draw: equal (seed, call) give equal draws, neighbours share nothing."""
+    """Returns a seed for one draw: equal (seed, call) give equal draws, other pairs independent ones."""
     return int(np.random.SeedSequence([seed % (1 << 64), call]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Number, Number] | None:
-    """Returns (whether the task draws non-negative values, centre, size) of a floating draw; None to leave it as it
-    is."""
+    """Returns (draws non-negative values, centre, size) of a floating draw; None for a draw to keep."""
     if name in _UNIT:
         return True, 0.0, 1.0
     if name == "uniform_":
@@ -124,8 +123,10 @@ def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, 
 def _draw(
     kind: Distribution, shape: torch.Size, generator: torch.Generator, unit: bool, centre: Number, size: Number
 ) -> torch.Tensor:
-    """Returns float32 values of one distribution. `unit`: the task's own are uniform from `centre` to `centre +
-    size`."""
+    """Returns float32 values of one distribution.
+
+    `unit`: the task's own values are uniform from `centre` to `centre + size`.
+    """
     if kind == "uniform":
         values = torch.rand(shape, generator=generator, device=generator.device)
         values = values if unit else 2 * values - 1
@@ -162,7 +163,7 @@ def _signs(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
 
 
 def _of_rows(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Returns one uniform value for each row (last dimension); for each element of a vector."""
+    """Returns one uniform value per row (last dimension), or per element of a vector."""
     return _uniform((*shape[:-1], 1) if len(shape) > 1 else shape, generator)
 
 
@@ -178,8 +179,7 @@ def _peaked(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
 
 
 def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Returns Student's t with two degrees of freedom, bounded, and about one far outlier in 4096, one of them near the
-    end.
+    """Returns bounded Student's t values (two degrees of freedom) with one outlier in about 4096, one near the end.
 
     At every seed the first outlier is positive and overflows an exponential in float32.
     """

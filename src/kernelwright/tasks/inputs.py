@@ -67,8 +67,7 @@ def _inputs(namespace: Namespace, source: Draws) -> list[Any]:
 
 
 def construct(namespace: Namespace, seed: int) -> Any:
-    """Returns the task's `Model` with its own weights from `seed`, on the CPU. Raises `TaskError` when there is no
-    `Model`."""
+    """Returns the task's `Model` on the CPU, its own weights from `seed`. Raises `TaskError` without a `Model`."""
     if not callable(namespace.get("Model")):
         raise TaskError("the reference defines no Model", hint="name the reference's nn.Module class Model")
     torch.manual_seed(seed)
@@ -79,8 +78,7 @@ def construct(namespace: Namespace, seed: int) -> Any:
 
 
 def init_arguments(namespace: Namespace) -> Any:
-    """Returns the result of `get_init_inputs`: a list, or a dict of keyword arguments; an empty list where it is
-    missing."""
+    """Returns the list, or dict of keyword arguments, of `get_init_inputs`; an empty list where it is missing."""
     get = namespace.get("get_init_inputs")
     init = get() if callable(get) else []
     if init is None:
@@ -123,8 +121,7 @@ def replaced(value: Any, new: dict[int, torch.Tensor]) -> Any:
 
 
 def to_float64(value: Any) -> Any:
-    """Returns the same nest in memory of its own with floating tensors in float64; integers and booleans keep their
-    dtype."""
+    """Returns a copy of a nest with floating tensors in float64; integers and booleans keep their dtype."""
     return map_tensors(value, lambda t: _wide(t.detach()).clone())
 
 
@@ -232,8 +229,7 @@ def _handed(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> 
 
 
 def _twin(model: Any, change: Callable[[torch.Tensor], torch.Tensor] | None) -> Any:
-    """Returns a copy of a model, optionally with its floating tensors changed: weights, buffers and plain
-    attributes."""
+    """Returns a copy of a model, optionally with changed floating tensors (weights, buffers, attributes)."""
     twin = copy.deepcopy(model)
     if change is None or not isinstance(twin, torch.nn.Module):
         return twin
@@ -285,8 +281,7 @@ def flatten_outputs(value: Any) -> list[torch.Tensor]:
 
 
 def structure(value: Any) -> str:
-    """Returns a result's structure in words, e.g. `(tensor, [tensor, tensor])`; the order is that of
-    `flatten_outputs`."""
+    """Returns a result's structure as text, e.g. `(tensor, [tensor, tensor])`, ordered as `flatten_outputs`."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}: {structure(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
@@ -336,8 +331,7 @@ def low_precision_error(
 
 
 def downgraded_outputs(model: Any, inputs: Sequence[Any], dtype: torch.dtype, call_seed: int = 0) -> list[torch.Tensor]:
-    """Returns the reference in float64 on inputs and weights that went through a lower precision; outputs are not
-    rounded.
+    """Returns float64 outputs on inputs and weights rounded to a lower precision; outputs are not rounded.
 
     No kernel with operands of that precision and wide accumulators is more accurate.
     """
@@ -352,8 +346,7 @@ def widen_honest(
     honest: Sequence[torch.Tensor],
     call_seed: int = 0,
 ) -> list[torch.Tensor]:
-    """Returns `honest` with each element replaced by that of a run on inputs off by half an ulp, where that one is
-    farther off.
+    """Returns `honest` with elements of a run on inputs moved by half an ulp, where these have the larger error.
 
     The reference in its own dtype may have a small error where another honest order of operations has a large one (a
     sum that cancels). Another order costs at least half an ulp on every input. Dtypes and integer outputs stay, and so
@@ -373,8 +366,7 @@ def widen_honest(
 
 
 def _nudge(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns float64 values moved by one unit round-off of the tensor's dtype, up for two in three and down for the
-    others.
+    """Returns float64 values moved by one unit round-off of the tensor's dtype, two in three up, the others down.
 
     Most move in one direction, so that the errors of a long sum add up as in its worst order and do not average out.
     The ones that move down are drawn, so that equal values become distinct in any arrangement.
@@ -414,7 +406,7 @@ def _moved(tensor: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]) -
 
 
 def _drawn_in_rows(tensor: torch.Tensor) -> bool:
-    """Tells whether each row holds one nonzero value, and the rows more values than a mask's two."""
+    """Tells whether each row holds one nonzero value, with more than two values over all rows."""
     if tensor.dtype not in _BITS or tensor.dim() < 2 or tensor.shape[-1] < 2 or not tensor.numel():
         return False
     first = tensor[..., :1]
@@ -424,8 +416,7 @@ def _drawn_in_rows(tensor: torch.Tensor) -> bool:
 def nearby_outputs(
     model: Any, state: dict[str, torch.Tensor], inputs: Sequence[Any], call_seed: int, noise_seed: int, sign: int
 ) -> list[torch.Tensor] | None:
-    """Returns float64 outputs on inputs and weights moved by relative noise of `_NOISE`; `sign` -1 moves them the other
-    way.
+    """Returns float64 outputs on inputs and weights moved by relative noise of `_NOISE`, times `sign` (1 or -1).
 
     Two in three values move in one direction, as in `_nudge`. Masks stay (`_moved`), but the judge's constant rows move
     although every precision holds their values exactly. Returns None where the reference fails on these inputs.
@@ -466,8 +457,7 @@ def _is_inexact(tensor: torch.Tensor) -> bool:
 def usable_distributions(
     namespace: Namespace, seed: int, among: Sequence[Distribution] = DISTRIBUTIONS[1:]
 ) -> list[Distribution]:
-    """Returns the distributions under which the task keeps its own preconditions, `own` first (see
-    `examine_distributions`)."""
+    """Returns the usable distributions, `own` first (see `examine_distributions`)."""
     return [d for d, reason in examine_distributions(namespace, seed, among).items() if not reason]
 
 

@@ -33,8 +33,7 @@ def segment_starts(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def around(shape: tuple[int, ...], where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the flat indices of all elements that share a segment with one of `where`, and where each segment begins
-    there.
+    """Returns the flat indices of all elements in the segments of `where`, and the segments' starts among them.
 
     Both ascend. Elements elsewhere cost no time.
     """
@@ -84,8 +83,7 @@ def scales(reference: np.ndarray, input_scale: float = 1.0) -> np.ndarray:
 
 
 def errors(output: np.ndarray, reference: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Returns relative errors, float64, flat; where either side is not finite the error is 0 (masks are compared
-    elsewhere)."""
+    """Returns flat relative errors in float64; 0 where either side is not finite (masks are compared elsewhere)."""
     with np.errstate(invalid="ignore"):
         difference = np.abs(as_real(output).reshape(-1) - as_real(reference).reshape(-1))
     finite = np.isfinite(difference)

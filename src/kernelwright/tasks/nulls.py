@@ -77,7 +77,7 @@ def identity(draw: Draw) -> dict[str, Arrays]:
 def axis_means(draw: Draw) -> dict[str, Arrays]:
     """Returns an input's mean over one axis, spread over the output: mean of V for attention.
 
-    Applies only where the mean is broadcast; one of the output's own size may be the task itself.
+    Applies only where the mean is broadcast; a mean of the output's own size may be the task itself.
     """
     found: dict[str, Arrays] = {}
     for i, given in enumerate(draw.inputs[:MAX_SOURCES]):
@@ -158,7 +158,7 @@ def _mean(values: np.ndarray) -> float | complex:
 
 
 def _as(values: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """Returns the values in another array's dtype: rounded for integers, more than one half for booleans."""
+    """Returns the values in another array's dtype: rounded for integers, compared with 0.5 for booleans."""
     with np.errstate(all="ignore"):
         if values.dtype.kind == "c" and like.dtype.kind != "c":
             values = values.real

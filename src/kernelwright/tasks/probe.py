@@ -56,7 +56,7 @@ class Cost:
     """Elements of all inputs and outputs."""
     parameters: int
     flops: int
-    """Multiply-adds of matmuls and convolutions counted as two, one per element for any other operator."""
+    """Two per multiply-add of matmuls and convolutions, one per element of any other operator."""
 
 
 class _Convolution(NamedTuple):
@@ -111,8 +111,7 @@ class _Counter(TorchDispatchMode):
 
 
 class _Recurrent(TorchFunctionMode):
-    """Computes shapes and FLOPs of LSTM, GRU and RNN layers at once; on `meta` they would run step by step, for
-    seconds."""
+    """Computes shapes and FLOPs of LSTM, GRU and RNN layers at once; stepwise on `meta` would take seconds."""
 
     NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 

@@ -46,7 +46,7 @@ class Reference:
     source: str
     code: types.CodeType | None = None
     values: dict[str, Any] = field(default_factory=dict)
-    """Every constant by name, those computed from others included; literals as `get_inputs:LINE:COL`."""
+    """Every constant by name, computed ones included; literals as `get_inputs:LINE:COL`."""
     bounds: frozenset[str] = frozenset()
     """Names, and positions `:LINE:COL`, in the bounds of random integers, which are mostly indices."""
     derived: set[str] = field(default_factory=set)
@@ -88,7 +88,7 @@ def _as_json(value: Any) -> Any:
 
 
 def constants(source: str) -> dict[str, Any]:
-    """Returns the module's top-level constants by name: ints, floats, bools, strings, and tuples or lists of such."""
+    """Returns the module's top-level constants by name: ints, floats, bools, strings, and tuples or lists of them."""
     return {name: value for name, value in parse(source).values.items() if ":" not in name}
 
 
@@ -141,8 +141,7 @@ def _read(statement: ast.stmt, reference: Reference) -> None:
 
 
 def _open(name: str, expression: ast.expr, reference: Reference) -> ast.expr:
-    """Returns `overrides[name] if name in overrides else E` for a constant expression E, any other expression
-    unchanged."""
+    """Returns `overrides[name] if name in overrides else E` for a constant E; other expressions unchanged."""
     try:
         value = _evaluate(expression, reference.values)
     except _NotConstant:

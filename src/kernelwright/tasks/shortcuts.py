@@ -16,7 +16,7 @@ from kernelwright.tasks import inputs as task_inputs
 MAX_RERUNS = 24
 """Runs of the reference on changed inputs, at most."""
 WEIGHTY = 0.1
-"""Least share of all floating elements that an input must have to be cut; a smaller one saves little work."""
+"""Least share of all floating elements from which an input is truncated; a smaller input saves little work."""
 SAMPLE = 4
 """A sampled axis keeps the first of this many parts."""
 LOWER: dict[torch.dtype, dict[str, torch.dtype]] = {

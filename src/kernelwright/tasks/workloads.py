@@ -69,16 +69,16 @@ class SizePlan:
 
 @dataclass(frozen=True)
 class Symbol:
-    """Integers of the source that change together, and what they drive."""
+    """Integers of the source that change together, and the shapes that depend on them."""
 
     leaves: tuple[Leaf, ...]
     value: int
     dims: frozenset[tuple[int, int]]
-    """(input, dimension) pairs whose extent changes with it."""
+    """(input, dimension) pairs whose extent changes with these integers."""
     in_init: bool
-    """True where the constructor's arguments change with it."""
+    """True where the constructor's arguments change with these integers."""
     leads: bool
-    """True where it drives only the first dimension, of inputs and of outputs."""
+    """True where only first dimensions of inputs and outputs change with these integers."""
 
     @property
     def named_batch(self) -> bool:
@@ -122,8 +122,7 @@ def check_workloads(source: str, workloads: Sequence[Workload | dict[str, Any]])
 def affordable(
     source: str, workloads: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """Returns the stated sizes that can run without a GPU, the too large ones with their cost, and a note on each of
-    these.
+    """Returns stated sizes that run without a GPU, too large ones with their cost, and notes on the latter.
 
     Keeps a size whose cost cannot be measured.
     """
@@ -201,7 +200,7 @@ class _Search:
             self._alike(symbols, batch)
         self._reduced(symbols, batch, count)
 
-    # What a size costs
+    # Cost of a size
 
     def _base(self) -> Cost | None:
         """Returns the cost of the declared size; sets the device to `cpu` where `meta` cannot measure it."""
@@ -256,7 +255,7 @@ class _Search:
             cost.parameters / (_PARAMETER_SHARE * self.element_budget),
         )
 
-    # What the constants do
+    # Symbols: constants and the shapes that depend on them
 
     def _symbols(self) -> list[Symbol]:
         base = self._signature({})
@@ -344,7 +343,7 @@ class _Search:
             if cost is None:
                 continue
             excess = self._excess(cost, 1)
-            # A part of the batch costs at least that part: smaller divisors cannot fit.
+            # A fraction of the batch costs at least that fraction, so smaller divisors cannot fit.
             skip_below = divisor * excess
             if excess <= 1 and self._accept(sizes, "batch-reduced", "batch_reduced"):
                 return

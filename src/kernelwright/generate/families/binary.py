@@ -23,7 +23,7 @@ PHRASES = {
 
 
 def scalar(t: Draft, x: DraftTensor, op: str) -> DraftTensor:
-    """Drafts x with a number: in place, from the constructor, or a module constant."""
+    """Drafts x with a number: a literal, a constructor argument, or a module constant."""
     t.say(PHRASES[op])
     t.mark(f"{op}_scalar")
     text = _clamped(t, x, op) if op.startswith("clamp") else _scalar_text(t, x, op)

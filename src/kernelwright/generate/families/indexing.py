@@ -211,7 +211,7 @@ def _upsample(rank: int) -> Callable[[Draft], None]:
         )
         factor = t.random.choice((2, 2, 2, 3, 4) if rank < 3 else (2, 2, 3))
         while math.prod(shape) * factor**rank > sizes.LARGEST_TENSOR:
-            at = 2 if shape[2] > 4 else max(range(2 + rank), key=shape.__getitem__)  # else it would not end
+            at = 2 if shape[2] > 4 else max(range(2 + rank), key=shape.__getitem__)  # else the loop would not end
             shape[at] = max(4, shape[at] // 2) if at == 2 else shape[at] // 2
         roles = ("batch", t.pick("channels", "in_channels"), *SPATIAL[rank])
         x = t.input(INPUT_ROLE[rank], [t.dim(r, s) for r, s in zip(roles, shape, strict=True)])

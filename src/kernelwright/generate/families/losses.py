@@ -1,4 +1,4 @@
-"""Losses: regression, classification and metric ones, by module, by function and by formula."""
+"""Drafts regression, classification and metric losses, by module, function and formula."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _library(t: Draft, cls: str, function: str, operands: str, options: list[tup
     arguments = [*options, *shown]
     texts = ", ".join(f"{k}={v}" for k, v in arguments)
     if t.style.spelling == "module" or (t.chance(0.4) and not any("self." in v for _, v in options)):
-        layer = t.module("Loss", cls, [("weight", None), *arguments])  # none of them by position
+        layer = t.module("Loss", cls, [("weight", None), *arguments])  # none by position
         return f"{layer}({operands})"
     return f"{t.prefix()}.{function}({operands}{', ' + texts if texts else ''})"
 
@@ -171,7 +171,7 @@ def triplet(t: Draft) -> None:
 
 
 def near_to(t: Draft, a: DraftTensor, n: DraftTensor, near: str) -> str:
-    """Returns the second distance of a triplet, as the first one was written."""
+    """Returns a triplet's second distance in the spelling of the first."""
     line = next(line for line in t.lines if line.startswith(f"{near} = "))
     return f"torch.norm({a} - {n}, dim=1)" if "norm" in line else f"(({a} - {n}) ** 2).sum(dim=1)"
 

@@ -10,7 +10,7 @@ from kernelwright.generate.registry import Family, rows
 def product(
     t: Draft, a: DraftTensor, b: DraftTensor, *, a_t: bool = False, b_t: bool = False, batched: bool = False
 ) -> DraftTensor:
-    """Drafts a @ b, either of them transposed in its last two dimensions, in one of the spellings."""
+    """Drafts a @ b in one of its spellings; either factor may be transposed in its last two dimensions."""
     left, right = transposed(t, a, a_t), transposed(t, b, b_t)
     shape = (*_outer(left, right), left.shape[-2], right.shape[-1])
     forms = [f"torch.matmul({left}, {right})", f"{left.atom} @ {right.atom}", f"{left.atom}.matmul({right})"]

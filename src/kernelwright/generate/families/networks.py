@@ -226,8 +226,7 @@ def inverted_residual(t: Draft) -> None:
 
 
 def encoder_decoder(t: Draft) -> None:
-    """Drafts a downsampling by pooling, an upsampling by interpolation or transposed convolution, and a skip
-    connection."""
+    """Drafts pooling, then upsampling by interpolation or transposed convolution, with a skip connection."""
     inside = t.dim("in_channels", t.random.choice((1, 3, 8)))
     side = [t.dim(role, 2 * t.random.choice((12, 16, 20, 32, 48))) for role in ("height", "width")]
     x = t.input("image", (t.dim("batch", t.random.choice((2, 4, 8))), inside, *side))

@@ -151,8 +151,7 @@ def _product(values: list[int]) -> int:
 
 
 def rms_norm(t: Draft, x: DraftTensor, features: Dim | None, axis: int) -> DraftTensor:
-    """Drafts x over the root of its mean square along an axis, by formula or nn.RMSNorm; with a weight where
-    `features`."""
+    """Drafts RMS norm of x along an axis, by formula or nn.RMSNorm; with a weight where `features` is given."""
     last = axis in (-1, x.rank - 1)
     t.mark("rms_norm", dim=f"{axis % x.rank}of{x.rank}", weight=features and 1)
     t.say(t.pick("RMS normalization", "RMSNorm", "root-mean-square normalization"))

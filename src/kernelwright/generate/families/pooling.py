@@ -17,8 +17,7 @@ def _number(t: Draft, rank: int, choices: tuple[int, ...], uneven: float) -> Axe
 
 
 def pool(t: Draft, x: DraftTensor, kind: str, *, small: bool = False) -> DraftTensor:
-    """Drafts max or average pooling (`kind` is `max` or `avg`) of x, by module or function; `small` keeps to 2 and
-    3."""
+    """Drafts pooling of x by module or function; `kind` is `max` or `avg`, `small` limits windows to 2 and 3."""
     rank = x.rank - 2
     uneven = t.random.choice((0.0, 0.0, 0.3)) if rank > 1 else 0.0
     kernel = _number(t, rank, (2, 2, 3) if small else (2, 2, 3, 3, 4, 5, 7) if rank < 3 else (2, 2, 3, 4), uneven)

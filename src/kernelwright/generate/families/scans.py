@@ -59,7 +59,7 @@ def _reverse(kind: str) -> Callable[[Draft], None]:
 
 
 def exclusive(t: Draft) -> None:
-    """Drafts sums of what comes before each element."""
+    """Drafts an exclusive cumulative sum."""
     x, axis = _input(t)
     x = t.named(x)
     dim = _dim(t, axis, x.rank)

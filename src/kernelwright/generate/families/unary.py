@@ -1,4 +1,4 @@
-"""Elementwise operators of one tensor, activations above all, in every spelling that PyTorch code has for them."""
+"""Drafts elementwise operators of one tensor, mostly activations, in all spellings of PyTorch code."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ BY_NAME = {op.name: op for op in (*ACTIVATIONS, *MATH)}
 
 
 def apply(t: Draft, x: DraftTensor, op: Unary, kind: str = "activation") -> DraftTensor:
-    """Drafts the operator on a tensor, in the style's spelling where it has one, and with some of its options set."""
+    """Drafts the operator on a tensor, in the style's spelling where possible, with some options set."""
     values = {name: _value(t, default, others) for name, default, others in op.options}
     changed = {name: v for (name, default, _), v in zip(op.options, values.values(), strict=True) if v != default}
     forms: list[tuple[str, Callable[[], str]]] = []

@@ -113,8 +113,7 @@ def _task(name: str, value: dict[str, Any]) -> ProgramTask:
 
 
 def _arrays(value: Any) -> tuple[DataFile, ...]:
-    """Returns the arrays of a row's `inputs` or `outputs`; leaves out anything that is not a list or not a plain file
-    name."""
+    """Returns the arrays of a row's `inputs` or `outputs`; leaves out malformed entries and file names with a path."""
     found = []
     for item in value if isinstance(value, list) else ():
         name = item.get("name") if isinstance(item, dict) else None
@@ -128,8 +127,7 @@ _FILE = re.compile(r"""["'](?:[^"'\n]*/)?([\w-][\w.-]*\.\w+)["']""")
 
 
 def shared_files(task: ProgramTask, generated: Collection[str]) -> tuple[list[str], list[str]]:
-    """Returns the files in `data` that a program other than the row's own may read, and its output files that are
-    compared.
+    """Returns the files in `data` that another program than the row's own may read, and its compared outputs.
 
     It may read the row's inputs. Where the generator made no such files, it may read the files that the row's own
     program names and the comparison does not. Neither list holds the expected output.

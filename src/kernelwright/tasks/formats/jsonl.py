@@ -22,8 +22,7 @@ ID_FIELDS = ("task_id", "problem_id", "id", "name", "task_name")
 
 @dataclass(frozen=True)
 class Row:
-    """One line: its task and candidate, or `problem`, the reason why it cannot be used. Only the candidate is
-    optional."""
+    """One line: its task and optional candidate, or `problem`, the reason why it cannot be used."""
 
     index: int
     item_id: str

@@ -8,7 +8,7 @@ arguments of the candidate's `backward` the inputs, and autograd's gradients of 
 from __future__ import annotations
 
 DEFAULT = "(default)"
-"""Stands for an argument that a setting leaves out while another one has it."""
+"""Marks an argument that this setting leaves out and another setting has."""
 
 COMMON = '''
 

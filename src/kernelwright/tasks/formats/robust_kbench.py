@@ -94,7 +94,7 @@ def robust_tasks(path: Path, policy: LibraryRule | None = None) -> list[Task]:
 
 
 def _settings(file: Path, where: str) -> list[Setting]:
-    """Returns all settings of a configuration file: single ones first, no two alike."""
+    """Returns all settings of a configuration file: single ones first, without duplicates."""
     try:
         value = json.loads(read_text(file, TaskError, "the configuration"))
     except (ValueError, RecursionError) as error:
@@ -161,8 +161,8 @@ def _product(configs: dict[str, list[dict[str, Any]]], count: str, what: str) ->
 def _adapted(settings: Sequence[Setting], taken: set[str], way: Direction) -> tuple[str, tuple[Workload, ...]]:
     """Returns the text to append to the module, and the settings as workloads over its constants.
 
-    The first setting's values become top-level constants, one for an argument of `Model` and `get_inputs` together
-    where all settings agree on it. The first setting is also the timed one.
+    The first setting's values become top-level constants. Where all settings agree,
+    `Model` and `get_inputs` share the constant of an argument. The first setting is also the timed one.
     """
     tables: dict[str, dict[str, str]] = {"init": {}, "inputs": {}}
     values: dict[str, list[Any]] = {}
@@ -186,7 +186,7 @@ def _adapted(settings: Sequence[Setting], taken: set[str], way: Direction) -> tu
 
 
 def _arguments(settings: Sequence[Setting]) -> list[tuple[str, str]]:
-    """Returns (role, argument) pairs in order of their first use."""
+    """Returns (role, argument) pairs in order of first use."""
     return list(
         dict.fromkeys((role, name) for s in settings for role in ("inputs", "init") for name in getattr(s, role))
     )

@@ -1,1 +1,1 @@
-"""Rewrites a task's text into the one form that our models are trained on and asked with."""
+"""Rewrites a task's text in normal form, in which our own models are trained and asked."""

@@ -107,7 +107,7 @@ def value_of(node: ast.expr, known: Mapping[str, Any] = MappingProxyType({})) ->
                 if max(v for v in (a, b, 0) if isinstance(v, int)) > MAX_ROUNDS:
                     raise UnknownValue
             if isinstance(sign, ast.Mod) and isinstance(a, str):
-                raise UnknownValue  # "%999999999d" % 1
+                raise UnknownValue  # the width alone makes a huge text: "%999999999d" % 1
             return _tried(_SUMS[type(sign)], a, b)
         case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _SUMS:
             return _tried(_SUMS[type(sign)], of(left), of(right))
@@ -163,8 +163,7 @@ def is_value(node: ast.expr) -> bool:
 
 
 def is_known(node: ast.expr) -> bool:
-    """Tells whether an expression is a constant, a torch function or class by name, a layer of a list, or a table of
-    these."""
+    """Tells whether an expression is a constant, a torch name, a layer of a list, or a table of these."""
     if isinstance(node, ast.Dict):
         return all(k is not None and is_value(k) for k in node.keys) and all(map(is_known, node.values))
     if isinstance(node, ast.Attribute | ast.Subscript):

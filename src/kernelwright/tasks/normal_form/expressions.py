@@ -77,8 +77,7 @@ def is_attribute(node: ast.expr) -> bool:
 
 
 def matched(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr]] | None:
-    """Returns (name, value) pairs of a loop's target, nested ones included; None where target and value do not
-    match."""
+    """Returns (name, value) pairs of a loop's nested target; None where target and value do not match."""
     match target, value:
         case ast.Name(id=name), _:
             return [(name, value)]

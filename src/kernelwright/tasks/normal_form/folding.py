@@ -116,7 +116,7 @@ class _Known:
         return other
 
     def of(self, kind: str) -> dict[str, ast.expr]:
-        """Returns the values of one kind: `light`, `small` or `full`."""
+        """Returns the values of a kind: `light`, `small` or `full`."""
         return {"light": self.light, "small": self.small, "full": self.full}[kind]
 
 
@@ -342,8 +342,7 @@ class _Body:
         return found
 
     def elements(self, node: ast.expr) -> list[ast.expr] | None:
-        """Returns the elements of a list, a list of layers, or an enumerate, zip or reversed of them; None if not
-        known."""
+        """Returns the elements of a list, a list of layers, or enumerate, zip, reversed of them; None if unknown."""
         if isinstance(node, ast.Tuple | ast.List) and not any(isinstance(e, ast.Starred) for e in node.elts):
             return list(node.elts)
         if isinstance(node, ast.Attribute) and is_self(node.value):

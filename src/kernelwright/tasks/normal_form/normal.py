@@ -1,9 +1,9 @@
 """Rewrites a task's text in normal form, in which our own models are trained and asked.
 
-Files with the same computation differ in much that a small model would have to learn, and that can mislead it: a
-docstring about a "square" kernel is no reason to square a value. The normal form has no docstrings, comments and
-annotations. It inlines the module's constants in the input functions, makes the values of constructor arguments their
-defaults, and puts the parts in one order. Names stay.
+Files with the same computation differ in details that cost a small model training and can mislead it: a docstring about
+a "square" kernel is no reason to square a value. The normal form has no docstrings, comments and annotations. It
+inlines the module's constants in the input functions, makes the values of constructor arguments their defaults, and
+puts the parts in one order. Names stay.
 """
 
 from __future__ import annotations
@@ -83,8 +83,7 @@ class _TaskFile:
         return found[0] if len(found) == 1 else None
 
     def _constructor(self) -> list[ast.FunctionDef]:
-        """Moves the constructor before the other functions and returns it; adds the inherited one where it is
-        missing."""
+        """Moves the constructor before the other functions and returns it; adds an inherited one if missing."""
         model = self.model
         found = [n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
         if not found and [ast.unparse(base) for base in model.bases] in (["nn.Module"], ["torch.nn.Module"]):

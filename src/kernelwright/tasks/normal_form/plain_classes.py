@@ -27,8 +27,7 @@ _ROOTS = ("nn", "F", "torch", "math")
 
 
 def plain_classes(source: str) -> str:
-    """Returns the text with plainer classes. Raises SyntaxError, ValueError or RecursionError where it cannot be
-    parsed."""
+    """Returns the text with plainer classes. Raises SyntaxError, ValueError or RecursionError of the parser."""
     return ast.unparse(_Classes(syntax.parse(source)).tree)
 
 
@@ -182,7 +181,7 @@ class _Handed(ast.NodeTransformer):
         return node
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
-        return node  # its names are its own
+        return node  # it has a scope of its own
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
         return node

@@ -85,7 +85,7 @@ class _Steps:
             return node
         if isinstance(node, ast.Starred):
             return ast.Starred(self._named(node.value), node.ctx)
-        if isinstance(node, ast.Tuple | ast.List):  # as of torch.cat
+        if isinstance(node, ast.Tuple | ast.List):  # as the operands of torch.cat
             node.elts = [self._named(e) for e in node.elts]
             return node
         step = self._step(node)
