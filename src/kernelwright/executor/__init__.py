@@ -1,14 +1,14 @@
-"""Judging many candidates at once, here or on a cluster: one interface, `Executor`, and a small table of kinds.
+"""Judges many candidates at once, here or on a cluster: one interface, `Executor`, and a table of its kinds.
 
     with load_executor("local", jobs=8) as executor:
         job = executor.submit(task, candidate, options, priority=1)
         print(job.result().verdict)
 
-`local` judges on this machine, with every GPU that it may use; `apart` does so in processes of its own, beside a caller
-that computes; `ray` with actors of a Ray cluster (extra `ray`). All take the job of the highest priority first, and the
-oldest of equals; jobs of a raised priority leave a share of the lanes to others (`lanes.URGENT_SHARE`). `submit` blocks
-while `max_pending` jobs are not done, so that a long list does not have to fit into memory. This module imports neither
-torch nor ray.
+`local` judges on this machine, with every GPU that it may use. `apart` does the same in processes of its own, for a
+caller that computes meanwhile. `ray` uses actors of a Ray cluster (extra `ray`). All take the job of the highest
+priority first, and the oldest among equals. Jobs of a raised priority leave a share of the lanes to others
+(`lanes.URGENT_SHARE`). `submit` blocks while `max_pending` jobs are not done, so that a long list need not fit into
+memory. This module imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ KINDS = ("local", "apart", "ray")
 
 
 class Executor(Protocol):
-    """Something that judges candidates, several at once."""
+    """Judges candidates, several at once."""
 
     capacity: int
-    """How many are judged at once."""
+    """The number of candidates judged at once."""
 
     def settle(self, options: EvalOptions) -> EvalOptions:
-        """The options with what this executor's machines decide: what the backend `auto` stands for."""
+        """Returns the options with the backend that `auto` stands for on this executor's machines."""
         ...
 
     def submit(
@@ -48,15 +48,17 @@ class Executor(Protocol):
         keep: Keep | None = None,
         block: bool = True,
     ) -> Job:
-        """A job, to be asked for its result. Blocks while there are too many, or raises `Full` without `block`.
+        """Returns a job, whose result is the evaluation. Blocks while `max_pending` jobs are not done, or raises `Full`
+        without `block`.
 
-        `keep` gets the evaluation before the job counts as done, in whatever thread judged it: what it has stored is
-        not lost when the caller is interrupted. What it raises becomes the job's.
+        `keep` gets the evaluation in the thread that judged, before the job counts as done: an evaluation that it has
+        stored is not lost when the caller is interrupted. An exception of `keep` becomes the job's.
         """
         ...
 
     def close(self, drain: bool = False) -> None:
-        """Finishes what is being judged, with `drain` also what waits; cancels the rest. May be called twice."""
+        """Finishes the jobs that are being judged, with `drain` also those that wait; cancels the rest. May be called
+        twice."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -65,9 +67,10 @@ class Executor(Protocol):
 
 
 def load_executor(kind: str, jobs: int, backend: str = "auto", max_pending: int | None = None) -> Executor:
-    """The executor of a name in `KINDS`; raises `UsageError` where what it needs is not installed.
+    """Returns the executor of a name in `KINDS`. Raises `ConfigError` for another name, and `UsageError` where a
+    package that it needs is not installed.
 
-    `backend` is that of most jobs: `cpu` leaves GPUs alone.
+    `backend` is the backend of most jobs: `cpu` leaves GPUs alone.
     """
     if kind in ("local", "apart"):
         from kernelwright.executor.apart import Apart
@@ -90,7 +93,7 @@ def in_order(
 ) -> Generator[Evaluation | TaskError, None, None]:
     """Judges pairs and yields results in input order; a task that fails yields its `TaskError`.
 
-    At most twice as many pairs as are judged at once are taken ahead of the one that is waited for.
+    Takes at most `2 * capacity` pairs ahead of the result that the caller waits for.
     """
     waiting: list[Job] = []
     try:

@@ -1,10 +1,10 @@
-"""The executor of this machine with its judging in processes of their own: one a GPU, and one for what needs none.
+"""Judges on this machine in separate processes: one for each GPU, and one for jobs that need no GPU.
 
-For whoever computes beside it, as training does: judging many candidates at once is much Python, and an interpreter
-runs one thread at a time, so that a policy that generates in the same process and its judges hold each other up.
+This executor is for a caller that computes meanwhile, such as training. Judging many candidates at once is much Python
+code, and an interpreter runs one thread at a time, so in one process generation and judging slow each other down.
 
-A process that goes away is replaced, and what it was judging is judged once more. Ctrl-C is for the caller: the
-processes finish what they judge, and end when they are told to or when their caller is gone.
+A process that ends is replaced, and its unfinished jobs are judged once more. Ctrl-C reaches the caller alone: the
+processes finish their jobs, and end when the caller tells them to or is gone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from kernelwright.executor.local import Evaluators, OnThisMachine
 from kernelwright.records import Evaluation
 
 LEAVING = 60.0
-"""Seconds that a process may take to end its children and leave."""
+"""Seconds that a process may take to end its children and exit."""
 NICE = 5
-"""By how much the process that needs no GPU, and its children, give way to those that have one."""
+"""The niceness of the process without a GPU and of its children, so that they do not delay the timing of others."""
 SWITCH_SECONDS = 0.001
-"""How long a thread of such a process holds Python while another wants it: most only pass on a message, and somebody
-may have a GPU alone meanwhile."""
+"""The interpreter's switch interval in a judging process. Most threads only pass on a message, and another one may
+hold an exclusive GPU lease meanwhile."""
 
 
 class Apart(OnThisMachine):
@@ -43,12 +43,12 @@ class Apart(OnThisMachine):
         gpus: tuple[str, ...] | None = None,
         device: str | None = None,
     ) -> None:
-        """As `Local`; a process is started with the first job for it."""
+        """Takes the arguments of `Local`. A process is started with the first job for it."""
         super().__init__(jobs, max_pending, gpus)
         self._device = device
-        self._seats = [_Seat(self.capacity, device) for _ in self.gpus]
-        self._without = _Seat(self.capacity, device, NICE if self.gpus else 0)
-        """Where jobs go that need no GPU: much work, which would hold up who times candidates."""
+        self._seats = [_ProcessSeat(self.capacity, device) for _ in self.gpus]
+        self._without = _ProcessSeat(self.capacity, device, NICE if self.gpus else 0)
+        """The process for jobs without a GPU. Their work would delay the timing of other candidates."""
 
     def judge(self, job: Job, seat: int) -> Evaluation:
         gpu = self.gpu_of(seat) if self._device or job.options.resolved() == "gpu" else None
@@ -63,8 +63,8 @@ class Apart(OnThisMachine):
             seat.close()
 
 
-class _Seat:
-    """One process and its successors, asked by several threads."""
+class _ProcessSeat:
+    """Holds one process and its successors. Several threads may ask it."""
 
     def __init__(self, threads: int, device: str | None, nice: int = 0) -> None:
         self._how = threads, device, nice
@@ -72,7 +72,7 @@ class _Seat:
         self._process: _Process | None = None
 
     def process(self) -> _Process:
-        """The process, started if there is none that lives."""
+        """Returns the process; starts one where none is alive."""
         with self._lock:
             if self._process is None or self._process.gone:
                 self._process = _Process(*self._how)
@@ -86,7 +86,7 @@ class _Seat:
 
 
 class _Process:
-    """A process that judges, and the questions that it has not answered."""
+    """A judging process, and the requests that it has not answered."""
 
     def __init__(self, threads: int, device: str | None, nice: int) -> None:
         ours, theirs = Pipe()
@@ -103,7 +103,7 @@ class _Process:
         threading.Thread(target=self._read, daemon=True).start()
 
     def ask(self, question: tuple[Any, ...]) -> Evaluation | Failure:
-        """The answer, whenever it comes. Raises `Lost` when the process goes away before."""
+        """Returns the answer, after any wait. Raises `Lost` when the process ends before it has answered."""
         future: Future[Evaluation | Failure] = Future()
         with self._lock:
             if self.gone:
@@ -111,12 +111,12 @@ class _Process:
             self._number += 1
             number = self._number
             self._asked[number] = future
-        with contextlib.suppress(OSError), self._sending:  # that it is gone shows where it is read
+        with contextlib.suppress(OSError), self._sending:  # `_read` notices a process that is gone
             self._pipe.send((number, question))
         return future.result()
 
     def end(self) -> None:
-        """Has it end its children and leave; kills it when it does not."""
+        """Tells the process to end its children and exit; kills it after `LEAVING` seconds."""
         with contextlib.suppress(OSError), self._sending:
             self._pipe.send(None)
         try:
@@ -126,7 +126,7 @@ class _Process:
             self.popen.wait()
 
     def _read(self) -> None:
-        """A thread's work: hands answers to those who wait, until the process is gone."""
+        """Hands answers to the waiting threads until the process is gone. Runs in a thread of its own."""
         with contextlib.suppress(OSError, EOFError), self._pipe:
             while True:
                 number, answer = self._pipe.recv()
@@ -140,12 +140,12 @@ class _Process:
             waiting.set_exception(Lost(self._fate()))
 
     def _fate(self) -> str:
-        self.popen.kill()  # one that only closed its end
+        self.popen.kill()  # it may have closed its end of the pipe and still run
         return f"the process that judged went away (status {self.popen.wait()})"
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with the place of this package: the caller may have found it by a path that only it knows."""
+    """Returns our environment with `sys.path` as PYTHONPATH: only the caller may know where this package lies."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
@@ -153,9 +153,9 @@ def _environment() -> dict[str, str]:
 
 
 def _main(fd: int, threads: int, device: str | None, nice: int) -> None:
-    """Judges what is asked until it is told to leave, or until nobody is there to ask."""
+    """Serves judging requests until it is told to exit or the caller is gone."""
     pipe: Connection[Any, Any] = Connection(fd)
-    os.dup2(2, 1)  # what a library prints is not the caller's output
+    os.dup2(2, 1)  # a library's prints must not reach the caller's stdout
     sys.setswitchinterval(SWITCH_SECONDS)
     os.nice(nice)
     evaluators, sending = Evaluators(device), threading.Lock()
@@ -170,7 +170,7 @@ def _main(fd: int, threads: int, device: str | None, nice: int) -> None:
         while (asked := pipe.recv()) is not None:
             pool.submit(answer, *asked)
     evaluators.close()
-    os._exit(0)  # who is gone does not wait for what is still judged
+    os._exit(0)  # no caller waits for jobs that are still being judged
 
 
 def _judged(evaluators: Evaluators, task: Any, candidate: Any, options: EvalOptions, gpu: str | None) -> Any:

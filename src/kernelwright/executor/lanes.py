@@ -1,7 +1,7 @@
-"""What all executors share: jobs by priority, a bound on how many there are, threads that serve them.
+"""The base of all executors: a priority queue of jobs with a bound on its length, and the threads that serve it.
 
-A lane is a thread of this process that takes one job after another and has it judged: by an evaluator beside it, or by
-an actor on another machine.
+A lane is a thread of this process that takes one job after another and has it judged, by an evaluator in this process,
+in another process, or by an actor on another machine.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ Keep = Callable[["Job", Evaluation], None]
 """Stores a job's evaluation."""
 
 URGENT_SHARE = 0.6
-"""Of the lanes, so many serve jobs of a raised priority while others wait: who comes first may be what is waited for
-later, and a raised job that only waits beside others of its kind is no sooner done."""
+"""The largest share of lanes that serve jobs of a raised priority while other jobs wait. The caller may soon wait for
+one of the other jobs, and a raised job gains nothing by waiting beside many of its kind."""
 CLOSING_SECONDS = 3600.0
-"""How long closing waits for what is being judged; each judgement ends by deadlines of its own long before."""
+"""Seconds that closing waits for running jobs. Deadlines of its own end each judgement long before."""
 ATTEMPTS = 2
+"""Times that a job is given to a seat before it becomes `harness_error`."""
 
 
 class Full(KernelwrightError):
-    """As many jobs as may be are not done yet."""
+    """The executor holds `max_pending` jobs that are not done."""
 
 
 class Lost(Exception):
-    """Whoever judged a job is gone, with the reason in words; the job may be given to another."""
+    """The process or actor that judged a job is gone; the message says why. Another one may take the job."""
 
 
 class Job(Future[Evaluation]):
-    """One candidate to be judged, and the future of its evaluation; `concurrent.futures.wait` takes it, too.
+    """One candidate to be judged, and the future of its evaluation. `concurrent.futures.wait` accepts it.
 
     `result` raises `TaskError` when the task's own reference does not run. `cancel` works until judging begins.
     """
@@ -55,23 +56,23 @@ class Job(Future[Evaluation]):
         self.attempts = 0
         self._turn = threading.RLock()
         self.avoid: int | None = None
-        """The seat (see `Lanes`) that has lost it already."""
+        """The seat (see `Lanes`) that has lost the job already."""
 
     def begin(self) -> bool:
-        """Whether it is still to be judged; from here on it cannot be cancelled."""
+        """Tells whether the job is still to be judged. From here on it cannot be cancelled."""
         with self._turn:
             self.attempts += 1
             return not self.cancelled() and (self.attempts > 1 or self.set_running_or_notify_cancel())
 
     def cancel(self) -> bool:
-        """Whether it will never be judged; who waits for it is told at once."""
+        """Tells whether the job will never be judged. Threads that wait for its result are woken at once."""
         with self._turn:
             if not self.cancelled() and super().cancel():
                 self.set_running_or_notify_cancel()
             return self.cancelled()
 
     def finish(self, evaluation: Evaluation) -> None:
-        """Keeps the evaluation, then gives it to whoever waits, or what keeping raised."""
+        """Stores the evaluation by `keep`, then sets it as the result, or the exception that `keep` raised."""
         try:
             if self.keep is not None:
                 self.keep(self, evaluation)
@@ -82,14 +83,14 @@ class Job(Future[Evaluation]):
 
 
 Entry = tuple[int, int, Job]
-"""A job that waits, behind what orders it: its priority negated, and a number that grows."""
+"""A waiting job after its sort key: the negated priority, and a number that grows with each job."""
 
 
 class Lanes:
     """Base of the executors: `judge` and `shut` are theirs.
 
-    Lanes sit on seats, several on each: an evaluator's, or an actor's. A job that a seat has lost (`Lost`) goes once
-    more to another one where there is another.
+    Several lanes share a seat: an evaluator, a process or an actor. A job that a seat has lost (`Lost`) is judged once
+    more, by another seat where there is one.
     """
 
     def __init__(self, lanes: int, seats: int, max_pending: int | None = None) -> None:
@@ -100,16 +101,16 @@ class Lanes:
         self._waiting: list[Entry] = []
         self._numbers = itertools.count()
         self._open, self._urgent = 0, 0
-        """Jobs that are not done, and those of a raised priority that are being judged."""
+        """Numbers of jobs that are not done, and of jobs of a raised priority that are being judged."""
         self._closed = False
         self._threads: list[threading.Thread] = []
 
     def judge(self, job: Job, seat: int) -> Evaluation:
-        """Has one job judged, in one of the seat's lanes. Raises `Lost`, or what becomes the job's exception."""
+        """Judges one job in one of the seat's lanes. Raises `Lost`; any other exception becomes the job's."""
         raise HarnessError(f"{type(self).__name__} does not say how it judges")
 
     def shut(self) -> None:
-        """Ends whatever judged; no lane is judging any more, unless the caller was interrupted while waiting."""
+        """Ends the evaluators, processes or actors. No lane judges by then, unless an interrupt cut the wait short."""
 
     def settle(self, options: EvalOptions) -> EvalOptions:
         """See `Executor.settle`."""
@@ -142,10 +143,10 @@ class Lanes:
         return job
 
     def _start(self, wanted: int) -> None:
-        """Starts lanes until there are as many as wanted, or as may be."""
+        """Starts lanes until there are `wanted` or `capacity` of them."""
         while len(self._threads) < min(self.capacity, wanted):
             seat = len(self._threads) % self.seats
-            # A daemon: a second Ctrl-C, while the first one waits for what is being judged, ends the program.
+            # A daemon: a second Ctrl-C ends the program while the first one still waits for running jobs.
             thread = threading.Thread(target=self._serve, args=(seat,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -156,7 +157,7 @@ class Lanes:
             self._changed.notify_all()
 
     def _take(self, seat: int) -> Entry | None:
-        """The next job for this seat; None when there will be none."""
+        """Returns the next job for this seat; None once the executor is closed and no job is left."""
         with self._changed:
             while True:
                 fitting = [entry for entry in self._waiting if entry[2].avoid != seat or self.seats == 1]
@@ -180,7 +181,7 @@ class Lanes:
                     self._urgent -= entry[0] < 0
 
     def _judged(self, entry: Entry, seat: int) -> None:
-        """Has one job judged that was taken."""
+        """Judges a job that was taken."""
         job = entry[2]
         if not job.begin():
             return
@@ -198,7 +199,7 @@ class Lanes:
         with self._changed:
             if job.attempts < ATTEMPTS and not self._closed:
                 job.avoid = seat
-                self._waiting.append(entry)  # with its old number: before those that came after it
+                self._waiting.append(entry)  # with its old number, so that it keeps its place
                 self._start(self.capacity)
                 self._changed.notify_all()
                 return
@@ -235,22 +236,23 @@ class Lanes:
 
 
 Failure = tuple[str, str, str | None]
-"""An exception of ours on its way from another process: its kind, its words, its hint."""
+"""An exception of ours as it travels between processes: its class, its message, its hint."""
 
 
 def as_failure(error: KernelwrightError) -> Failure:
+    """Returns an exception in the form that travels between processes."""
     return type(error).__name__, str(error), error.hint
 
 
 def as_raised(failure: Failure) -> KernelwrightError:
-    """The exception again."""
+    """Returns the exception that `as_failure` was given; a class that is not ours becomes `HarnessError`."""
     name, words, hint = failure
     kind: type[KernelwrightError] = getattr(errors, name, HarnessError)
     return kind(words, hint=hint)
 
 
 def failed(job: Job, reason: str) -> Evaluation:
-    """The verdict on a job that nobody could finish: ours, not the candidate's."""
+    """Returns the verdict `harness_error` for a job that no process could finish."""
     from kernelwright.evaluation.judge.worker import harness_error
 
     return harness_error(job.task, job.candidate, job.options, HarnessError(reason), job.options.resolved())

@@ -1,7 +1,7 @@
-"""The executor of one machine: threads over evaluators, one evaluator and one lease for each GPU.
+"""Judges on this machine, in threads of this process: one evaluator and one lease for each GPU.
 
-All GPUs share the processes that need none: one warm parent, its builders and oracles. Without a GPU there is one
-evaluator, and as many threads as candidates are to be judged at once.
+All GPUs share the processes that need no GPU: one zygote, its builders and oracles. Without a GPU there is one
+evaluator, and a thread for each candidate that is judged at once.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class Evaluators:
-    """Evaluators by what one cannot change from job to job: GPU, backend, sandbox. Each is made when first needed."""
+    """Holds an evaluator for each GPU, backend and sandbox, since an evaluator cannot change them."""
 
     def __init__(self, device: str | None = None) -> None:
-        """`device` as for `Evaluator`."""
+        """Takes `device` as `Evaluator` does."""
         self._device = device
         self._lock = threading.Lock()
         self._pools: dict[str, Pool] = {}
         self._made: dict[tuple[str, str, str | None], Evaluator] = {}
 
     def get(self, options: EvalOptions, gpu: str | None) -> Evaluator:
-        """The evaluator for a job on that GPU (None: the first that this process may use, or none at all)."""
+        """Returns the evaluator for a job on a GPU (None: the first that this process may use, or no GPU)."""
         from kernelwright.evaluation.processes.pool import Pool
 
         backend = options.resolved()
@@ -53,12 +53,13 @@ class Evaluators:
 
 
 class OnThisMachine(Lanes):
-    """Base of the executors of one machine: a seat for each GPU, or one where there is none."""
+    """The base of the executors of one machine: a seat for each GPU, or one seat without a GPU."""
 
     def __init__(self, jobs: int, max_pending: int | None, gpus: tuple[str, ...] | None) -> None:
-        """`jobs` candidates at once, at least one a GPU. `gpus` as CUDA_VISIBLE_DEVICES names them; None: all.
+        """Judges `jobs` candidates at once, at least one for each GPU. `gpus` are named as in CUDA_VISIBLE_DEVICES;
+        None: all of them.
 
-        Judging on a GPU, several jobs for each let builds go on while another candidate has the GPU.
+        Several jobs for each GPU let builds go on while another candidate holds the GPU.
         """
         if gpus is None:
             gpus = visible_gpus() if EvalOptions().resolved() == "gpu" else ()
@@ -66,7 +67,7 @@ class OnThisMachine(Lanes):
         super().__init__(jobs, len(self.gpus), max_pending)
 
     def gpu_of(self, seat: int) -> str | None:
-        """The GPU of a seat; None without one."""
+        """Returns the GPU of a seat; None without a GPU."""
         return self.gpus[seat] if self.gpus else None
 
 
@@ -80,7 +81,7 @@ class Local(OnThisMachine):
         gpus: tuple[str, ...] | None = None,
         device: str | None = None,
     ) -> None:
-        """As `OnThisMachine`; `device` as for `Evaluator`."""
+        """Takes the arguments of `OnThisMachine`, and `device` as `Evaluator` does."""
         super().__init__(jobs, max_pending, gpus)
         self.evaluators = Evaluators(device)
 

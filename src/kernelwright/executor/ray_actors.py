@@ -1,10 +1,10 @@
-"""The executor of a cluster: Ray actors, one a GPU (`num_gpus=1`), or one a processor where nothing needs a GPU.
+"""Judges on a cluster by Ray actors: one for each GPU (`num_gpus=1`), or one for each processor without GPUs.
 
 Each actor judges with evaluators of its own, in confined children as everywhere: a candidate's crash ends a child, not
-the actor. An actor that goes away is replaced, and what it was judging is judged once more by another one.
+the actor. An actor that ends is replaced, and another one judges its unfinished jobs once more.
 
-Ray's own settings say which cluster: `RAY_ADDRESS`, else one that `ray start` began on this machine, else Ray begins
-one here. Kernelwright must be installed on every machine of it, in the same version.
+Ray's own settings choose the cluster: `RAY_ADDRESS`, else the cluster that `ray start` began on this machine, else Ray
+starts one here. Kernelwright must be installed on every machine of the cluster, in the same version.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ from kernelwright.executor.local import Evaluators
 from kernelwright.records import Candidate, Evaluation, Task
 
 START_SECONDS = 180.0
-"""How long an actor may take to be placed and to import this package."""
+"""Seconds that an actor may take to be placed and to import this package."""
 END_SECONDS = 30.0
+"""Seconds that actors may take to end their children."""
 REACH_SECONDS = 10.0
+"""Seconds within which the address of a cluster must accept a connection."""
 SPARE_SECONDS = 1800.0
-"""What judging may take besides the candidate's own time and builds: reference, sizes, waiting for the GPU."""
+"""Seconds that a judgement may take besides the candidate's own time and builds: reference, sizes, waiting for the
+GPU."""
 
 
 def import_ray() -> Any:
-    """The library, or a `UsageError` that says how to get it."""
-    # Ray reports its use to its makers, and warns about how it treats actors without a GPU, unless told otherwise.
+    """Returns the module `ray`. Raises `UsageError`, which says how to install it."""
+    # By default Ray sends usage statistics, and warns about how it treats actors without a GPU.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -47,18 +50,19 @@ def import_ray() -> Any:
     return ray
 
 
-class Judge:
-    """What runs in an actor. Ray gave it a GPU, or none, by its CUDA_VISIBLE_DEVICES."""
+class RayJudge:
+    """Judges inside an actor. Ray sets the actor's CUDA_VISIBLE_DEVICES to its GPU, or to none."""
 
     def __init__(self, device: str | None = None) -> None:
         self.evaluators = Evaluators(device)
 
     def hello(self) -> tuple[str, int, int]:
-        """Version, protocol and process."""
+        """Returns this machine's version of Kernelwright, its protocol and the actor's process."""
         return __version__, PROTOCOL, os.getpid()
 
     def evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation | Failure:
-        """One verdict, or what went wrong: exceptions change their type on Ray's way."""
+        """Returns the evaluation, or our exception as a `Failure`: Ray changes the type of an exception that it passes
+        on."""
         try:
             return self.evaluators.get(options, None).evaluate(task, candidate, options)
         except KernelwrightError as error:
@@ -69,8 +73,8 @@ class Judge:
         self.evaluators.close()
 
 
-class Seat:
-    """One actor and its successors, asked by several threads."""
+class RaySeat:
+    """Holds one actor and its successors. Several threads may ask it."""
 
     def __init__(self, make: Any) -> None:
         self._make = make
@@ -78,20 +82,20 @@ class Seat:
         self._actor: Any = None
 
     def actor(self) -> Any:
-        """The actor, started if there is none; raises what starting raises."""
+        """Returns the actor; starts one where there is none, and raises what starting raises."""
         with self._lock:
             if self._actor is None:
                 self._actor = self._make()
             return self._actor
 
     def gone(self, actor: Any) -> None:
-        """Forgets an actor that one of the threads found dead, unless another one has done so."""
+        """Drops an actor that a thread found dead, unless another thread has replaced it."""
         with self._lock:
             if self._actor is actor:
                 self._actor = None
 
     def empty(self) -> Any:
-        """Takes the actor away."""
+        """Removes the actor and returns it; None where there is none."""
         with self._lock:
             actor, self._actor = self._actor, None
             return actor
@@ -107,10 +111,11 @@ class RayActors(Lanes):
         backend: str = "auto",
         device: str | None = None,
     ) -> None:
-        """`jobs` candidates at once: at least one a GPU, or on one processor each where the cluster has no GPU.
+        """Judges `jobs` candidates at once: at least one for each GPU, or on one processor each in a cluster without
+        GPUs.
 
         The backend `cpu`, or KERNELWRIGHT_BACKEND=cpu with `auto`, leaves GPUs alone. `device` is `cpu` only in tests,
-        with GPUs that Ray was told of and that are not there.
+        where Ray is told of GPUs that do not exist.
         """
         self.ray = import_ray()
         self._device = device
@@ -129,11 +134,11 @@ class RayActors(Lanes):
         actors = self.gpus or min(jobs, int(has.get("CPU", 1)))
         super().__init__(jobs if self.gpus else actors, actors, max_pending)
         self._resources = {"num_cpus": 1, "num_gpus": 1 if self.gpus else 0}
-        self._seats = [Seat(self._start_actor) for _ in range(self.seats)]
+        self._seats = [RaySeat(self._start_actor) for _ in range(self.seats)]
 
     def _start_actor(self) -> Any:
         together = math.ceil(self.capacity / self.seats)
-        kind = self.ray.remote(Judge).options(max_concurrency=together + 1, max_restarts=0, **self._resources)
+        kind = self.ray.remote(RayJudge).options(max_concurrency=together + 1, max_restarts=0, **self._resources)
         actor = kind.remote(self._device)
         try:
             version, protocol, _ = self.ray.get(actor.hello.remote(), timeout=START_SECONDS)
@@ -160,14 +165,14 @@ class RayActors(Lanes):
             raise HarnessError(f"judging on the Ray cluster failed: {_words(error)}") from error
         except Exception as error:
             self._seats[seat].gone(actor)
-            self._kill(actor)  # should it only hang
+            self._kill(actor)  # it may hang rather than be dead
             raise Lost(f"the Ray actor that judged went away ({_words(error)})") from error
         if isinstance(answer, Evaluation):
             return answer
         raise as_raised(answer)
 
     def settle(self, options: EvalOptions) -> EvalOptions:
-        """Decides by the cluster's GPUs what `auto` stands for: each actor's machine might decide otherwise."""
+        """Resolves the backend `auto` by the cluster's GPUs: the actors' machines might disagree."""
         if options.backend != "auto":
             return options
         return options.model_copy(update={"backend": "gpu" if self.gpus else "cpu"})
@@ -187,13 +192,13 @@ class RayActors(Lanes):
 
 
 def _answers(address: str) -> None:
-    """Raises `OSError` when nothing listens at HOST:PORT: Ray itself would try for minutes."""
+    """Raises `OSError` when nothing listens at HOST:PORT. Ray itself would retry for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdigit() and "://" not in address:
         socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
 
 
 def _words(error: Exception) -> str:
-    """An error of Ray's in one line."""
+    """Returns an error of Ray as one line of at most 300 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
