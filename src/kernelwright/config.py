@@ -1,6 +1,6 @@
-"""Where things are kept, and how settings are read: a file with dotted overrides, into a pydantic model.
+"""The cache folder, and the reader of settings: a file with dotted overrides, into a pydantic model.
 
-Nothing is written outside the cache folder and a run folder. Which settings there are is the business of each job.
+Kernelwright writes only into the cache folder and into run folders. Each job defines its own settings.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def number_of_environment(name: str, least: float, most: float, whole: bool = False) -> float | None:
-    """The number that a variable holds, None where it is unset or empty. Raises `ConfigError` for anything else than a
-    number (a whole one) in this range."""
+    """Returns the number in an environment variable; None where it is unset or empty.
+
+    Raises `ConfigError` unless the value is a number (with `whole` an integer) from `least` to `most`.
+    """
     text = os.environ.get(name)
     if not text:
         return None
@@ -42,7 +44,10 @@ def number_of_environment(name: str, least: float, most: float, whole: bool = Fa
 
 
 def cache_dir() -> Path:
-    """The cache folder, made if need be: $KERNELWRIGHT_CACHE, else $XDG_CACHE_HOME/kernelwright, else ~/.cache."""
+    """Returns the cache folder: $KERNELWRIGHT_CACHE, else $XDG_CACHE_HOME/kernelwright, else ~/.cache/kernelwright.
+
+    Creates it where it does not exist. Raises `ConfigError` where it cannot be created or written to.
+    """
     named = os.environ.get("KERNELWRIGHT_CACHE")
     base = os.environ.get("XDG_CACHE_HOME")
     try:
@@ -64,18 +69,19 @@ def cache_dir() -> Path:
 
 
 def load_config(path: Path | str | None, overrides: Sequence[str], model: type[Model]) -> Model:
-    """Settings from a file (None: the model's defaults), changed by `overrides` such as `optimizer.lr=3e-4`.
+    """Reads settings from a file (None: the model's defaults), changed by `overrides` such as `optimizer.lr=3e-4`.
 
-    The file is TOML, or YAML where its name ends so.
-    An override's value is read as TOML, or taken as text where the field is text or it is no TOML; `null` empties a
-    setting that may be empty. A key of a dict is set by its dotted name, too. Another `X.name` takes the file's
-    `X.parameters` out, for they belong to the name of before. Raises `ConfigError` that names the setting: unknown ones
-    with their near matches, missing ones, and values out of range.
+    The file is YAML if its name ends in .yaml or .yml, else TOML. An override's value is read as TOML, or as text where
+    the field is text or the value is not TOML; `null` empties an optional setting. A dotted name also sets a key of a
+    dict. An override of `X.name` removes the file's `X.parameters`, which belong to the replaced name.
+
+    Raises `ConfigError` that names the setting: an unknown one with its near matches, a missing one, or a value out of
+    range.
     """
     settings = _read(Path(path)) if path is not None else {}
     where = repr(str(path)) if path is not None else "the settings"
     _check_known(settings, model, where, "")
-    for override in overrides:  # all of them first, so that parameters given beside the new name stay
+    for override in overrides:  # all of them first: parameters given with the new name must stay
         _drop_parameters(settings, override, model)
     for override in overrides:
         _override(settings, override, model)
@@ -86,7 +92,7 @@ def load_config(path: Path | str | None, overrides: Sequence[str], model: type[M
 
 
 def dump_config(config: BaseModel) -> str:
-    """Settings as TOML that `load_config` reads back; settings that are None are left out, as TOML has no null."""
+    """Returns settings as TOML that `load_config` reads back. It omits settings that are None: TOML has no null."""
     return "\n".join(_toml_lines(config.model_dump(mode="json"), "")).strip() + "\n"
 
 
@@ -124,8 +130,8 @@ def _yaml(text: str, path: Path) -> dict[str, Any]:
 
 
 def _refuse_repeated(root: yaml.Node | None, path: Path) -> None:
-    """Refuses a key that a mapping has twice: YAML's reader would take the last one and say nothing. What a merge
-    (`<<`) brings may be given once more, for that is what it is for."""
+    """Raises `ConfigError` for a key that a mapping has twice: the YAML reader would silently take the last one. A key
+    that a merge (`<<`) brings may be given again."""
     import yaml
 
     nodes: list[Any] = [root]
@@ -156,7 +162,7 @@ def _check_known(settings: dict[str, Any], model: type[BaseModel], where: str, p
 
 
 def _field(model: type[BaseModel], key: str, where: str, prefix: str) -> Any:
-    """The type of a setting; raises `ConfigError` when there is none of that name."""
+    """Returns the type of a setting. Raises `ConfigError` for an unknown name."""
     if key in model.model_fields:
         return model.model_fields[key].annotation
     near = difflib.get_close_matches(key, model.model_fields, 3)
@@ -169,7 +175,7 @@ def _field(model: type[BaseModel], key: str, where: str, prefix: str) -> Any:
 
 
 def _table(annotation: Any) -> type[BaseModel] | None:
-    """The model behind `Inner` and `Inner | None`, None for other types."""
+    """Returns the model of `Inner` and `Inner | None`; None for other types."""
     for choice in _choices(annotation):
         if isinstance(choice, type) and issubclass(choice, BaseModel):
             return choice
@@ -177,7 +183,7 @@ def _table(annotation: Any) -> type[BaseModel] | None:
 
 
 def _choices(annotation: Any) -> set[Any]:
-    """The members of a union, or the type itself."""
+    """Returns the members of a union, or the type itself."""
     return set(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else {annotation}
 
 
@@ -195,7 +201,7 @@ def _override(settings: dict[str, Any], override: str, model: type[BaseModel]) -
 
 
 def _descend(settings: dict[str, Any], path: list[str]) -> dict[str, Any]:
-    """The table that the last of these names stands for, made where there is none."""
+    """Returns the table that the last of these names stands for; creates a missing one."""
     if settings.get(path[-1]) is None:
         settings[path[-1]] = {}
     if not isinstance(settings[path[-1]], dict):
@@ -205,7 +211,7 @@ def _descend(settings: dict[str, Any], path: list[str]) -> dict[str, Any]:
 
 
 def _inside(annotation: Any, above: list[str], part: str) -> Any:
-    """The type of a setting in a table, or of any key in a dict; raises `ConfigError` where it is neither."""
+    """Returns the type of a setting in a table, or of a key in a dict. Raises `ConfigError` for any other type."""
     table, name = _table(annotation), ".".join(above)
     if table is not None:
         return _field(table, part, "override", f"{name}." if name else "")
@@ -218,7 +224,8 @@ def _inside(annotation: Any, above: list[str], part: str) -> Any:
 
 
 def _drop_parameters(settings: dict[str, Any], override: str, model: type[BaseModel]) -> None:
-    """What belongs to the name that an override replaces: a table's `parameters`, or what its model calls `OF_NAME`."""
+    """Removes the settings that belong to the name which an override replaces: `parameters`, or the model's
+    `OF_NAME`."""
     name, _, text = override.partition("=")
     *above, last = name.strip().split(".")
     table, kind = settings, model
@@ -253,10 +260,10 @@ def _invalid(error: ValidationError, where: str, overridden: set[str]) -> Config
     if first["type"] == "missing":
         return ConfigError(f"{where}: the setting {name!r} is required", hint=f"add it, or give {name}=VALUE")
     reason = first["msg"].removeprefix("Value error, ")
-    if isinstance(first["input"], (dict, BaseModel)):  # of settings that do not go together: not all are repeated
+    if isinstance(first["input"], (dict, BaseModel)):  # settings that contradict each other: too long to repeat
         hint = f"change one of them in the file, or give {name + '.' if name else ''}NAME=VALUE"
         return ConfigError(f"{where}: {name + ': ' if name else ''}{reason}", hint=hint)
-    if name in overridden:  # what the file says of it is not at fault
+    if name in overridden:  # the fault is in the override, not in the file
         return ConfigError(f"override: {name} = {first['input']!r}: {reason}", hint=f"give another {name}=VALUE")
     hint = f"change it in the file, or give {name}=VALUE"
     return ConfigError(f"{where}: {name} = {first['input']!r}: {reason}", hint=hint)

@@ -1,6 +1,6 @@
-"""What this machine can do: each part that judging needs, whether it is here, and what to install where it is not.
+"""Examines this machine: each part that judging needs, its state, and the command that installs it.
 
-`python -m kernelwright.doctor` builds the compiled parts, so that no first evaluation waits for them.
+`python -m kernelwright.doctor` builds the compiled parts, so that the first evaluation does not wait for them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Check:
-    """One part: `needed` for judging on a CPU, `ok`, what was found, and what to do where it was not."""
+    """The state of one part. `needed` marks parts without which nothing can be judged on a CPU; `hint` says what to do
+    where the part is missing."""
 
     name: str
     ok: bool
@@ -29,7 +30,7 @@ class Check:
 
 
 def examine() -> list[Check]:
-    """Every check, in the order in which a user would mend them."""
+    """Runs every check, in the order in which a user would fix them."""
     return [
         _python(),
         _package("torch"),
@@ -75,7 +76,7 @@ def _nvrtc() -> Check:
         from kernelwright.machine import nvrtc
 
         major, minor = nvrtc.version()
-    except Exception as error:  # whatever keeps the library from loading is the answer
+    except Exception as error:  # any error that keeps the library from loading is the result
         return Check("nvrtc", False, str(error).splitlines()[0], hint="pip install nvidia-cuda-nvrtc")
     return Check("nvrtc", True, f"{major}.{minor}")
 
@@ -136,7 +137,7 @@ def _cache() -> Check:
 
 
 def show(checks: list[Check]) -> None:
-    """The checks as a table."""
+    """Prints the checks as a table."""
     table = Table("part", "", "found", box=None, header_style="dim")
     for check in checks:
         mark = "[green]ok[/]" if check.ok else ("[red]missing[/]" if check.needed else "[yellow]no[/]")
@@ -146,9 +147,9 @@ def show(checks: list[Check]) -> None:
 
 
 def build() -> None:
-    """Builds what g++ makes of our own sources: the CUDA machine, the host library and its precompiled headers.
+    """Builds our C++ sources: the CUDA machine, the host library and its precompiled headers.
 
-    Raises `HarnessError` with what is missing.
+    Raises `HarnessError`, which names the missing part.
     """
     from kernelwright.backends import host_build
     from kernelwright.backends.build import cpp_flags
@@ -162,7 +163,7 @@ def build() -> None:
 
 
 def main() -> int:
-    """`python -m kernelwright.doctor`: builds, and answers with an exit status."""
+    """Builds the compiled parts; returns the exit status."""
     from kernelwright.errors import KernelwrightError
 
     try:

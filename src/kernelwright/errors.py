@@ -1,18 +1,18 @@
 """The error tree: every failure is attributed by the boundary it crossed, never by its message.
 
     KernelwrightError                 base; carries `hint`, what the user can do about it
-    ├── UsageError                    the caller's words are off: flag, file, field, value          (exit status 2)
+    ├── UsageError                    the caller's input is at fault: flag, file, field, value      (exit status 2)
     │   ├── ConfigError               a setting is unknown or out of range
     │   ├── TaskError                 a task cannot be read, has no reference, or its reference fails
-    │   ├── CandidateError            a candidate file cannot be read (not: it is wrong, that is a verdict)
+    │   ├── CandidateError            a candidate file cannot be read (a wrong candidate is a verdict, not an error)
     │   └── StoreError                a run folder cannot be opened, or is of another version
     ├── PolicyError                   a policy gave no answer (endpoint down, budget spent, script at its end)
-    └── HarnessError                  our own machinery failed: never charged to a candidate       (exit status 3)
-        ├── SandboxError              a sandbox layer that was asked for cannot be set up
+    └── HarnessError                  our own code failed: never charged to a candidate            (exit status 3)
+        ├── SandboxError              a requested sandbox layer cannot be set up
         ├── WorkerDied                a child process of ours ended without an answer
         └── MachineError              the functional CUDA machine met an internal fault
 
-What a *candidate* does wrong is not an exception at all: it is a verdict in an `Evaluation` record.
+A fault of a *candidate* is no exception: it is a verdict in an `Evaluation` record.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from collections.abc import Iterable
 
 
 class KernelwrightError(Exception):
-    """Base of every error that Kernelwright raises on purpose.
+    """The base of every error that Kernelwright raises on purpose.
 
-    `hint` is one sentence that says what to do; the command line prints it on its own line.
+    `hint` is one sentence that says what to do. The command line prints both and exits with `exit_status`.
     """
 
     exit_status = 3
@@ -35,7 +35,7 @@ class KernelwrightError(Exception):
 
 
 class UsageError(KernelwrightError):
-    """The caller asked for something that cannot be done as asked."""
+    """The caller's flags, files or values cannot be used."""
 
     exit_status = 2
 
@@ -63,11 +63,11 @@ class PolicyError(KernelwrightError):
 
 
 class HarnessError(KernelwrightError):
-    """Our own machinery failed; the candidate is not to blame."""
+    """Our own code failed; the candidate is not at fault."""
 
 
 class SandboxError(HarnessError):
-    """A sandbox layer that was asked for cannot be set up here."""
+    """A requested sandbox layer cannot be set up on this machine."""
 
 
 class WorkerDied(HarnessError):
@@ -79,6 +79,6 @@ class MachineError(HarnessError):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """The hint for a name that is not among the known ones: the nearest of them, or what to say where none is near."""
+    """Returns the hint for an unknown name: the nearest known name, or `otherwise` where none is near."""
     near = difflib.get_close_matches(name, known, 1)
     return f"did you mean {near[0]!r}?" if near else otherwise

@@ -1,8 +1,8 @@
-"""The nouns: frozen, validated, content-hashed records that everything else passes around.
+"""The records that the package passes around: frozen, validated, named by their content.
 
-No torch, no I/O, no behaviour beyond hashing and JSON. A record's identity is the SHA-256 of its canonical JSON, so
-two equal records have one name on every machine. `Evaluation` stores what happened; opinions about it (reward,
-advantage, rank) are functions elsewhere, so that they can change without judging anything again.
+No torch, no I/O, no behaviour beyond hashing and JSON. A record's identity is the SHA-256 of its canonical JSON, so two
+equal records have one name on every machine. `Evaluation` stores observations. Rewards, advantages and ranks are
+functions elsewhere, so that they can change without judging anything again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Language = Literal["cuda", "triton", "cpp", "hip", "torch"]
-"""What a candidate is written in. `torch` marks one that has no kernel of its own."""
+"""The language of a candidate. `torch` marks a candidate without a kernel of its own."""
 
 LIBRARIES = ("torch", "cublas", "cudnn", "cufft", "cusolver", "cusparse", "cub")
 
@@ -54,12 +54,12 @@ VERDICTS: tuple[VerdictName, ...] = (
 Distribution = Literal[
     "own", "uniform", "normal", "heavy_tail", "constant_rows", "peaked", "wide", "shifted", "near_one"
 ]
-"""Where input values come from: the task's own generator, or one of the judge's. The last four are used only for tasks
-that a null kernel passes under all the others."""
+"""A distribution of input values: the task's own (`own`) or one of ours. The last four are used only for tasks that a
+null kernel passes under all the others."""
 
 
 def _sound(value: Any) -> Any:
-    """The value with every text in it encodable as UTF-8."""
+    """Returns the value with every text in it encodable as UTF-8."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -73,23 +73,23 @@ def _sound(value: Any) -> Any:
 
 
 class Record(BaseModel):
-    """Base of all records: frozen, no unknown fields, identity by content."""
+    """The base of all records: frozen, no unknown fields, identity by content."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", allow_inf_nan=True)
 
     @model_validator(mode="before")
     @classmethod
     def _sound_text(cls, data: Any) -> Any:
-        """Lone surrogates, which JSON can spell and no file can hold, become `?`: a record can always be stored."""
+        """Replaces lone surrogates, which JSON can spell and no file can hold, by `?`: every record can be stored."""
         return _sound(data)
 
     def plain(self) -> dict[str, Any]:
-        """This record as values that any JSON reader takes: infinities and NaN are the strings `Infinity`, `NaN`."""
+        """Returns this record as JSON values; infinities and NaN are the strings `Infinity`, `-Infinity`, `NaN`."""
         value: dict[str, Any] = json.loads(self.model_dump_json())
         return value
 
     def canonical_json(self) -> str:
-        """This record as JSON with sorted keys and no spare blanks: the text that `content_hash` hashes."""
+        """Returns this record as JSON with sorted keys and no spare blanks: the text that `content_hash` hashes."""
         return json.dumps(self.plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @cached_property
@@ -98,7 +98,7 @@ class Record(BaseModel):
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
 
     def changed(self, **fields: Any) -> Self:
-        """This record with other values in some fields: validated, and hashed anew."""
+        """Returns a copy with other values in some fields, validated and hashed again."""
         return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **fields})
 
     @property
@@ -108,12 +108,12 @@ class Record(BaseModel):
 
 
 class Provenance(Record):
-    """Where a task or a candidate comes from."""
+    """The origin of a task or a candidate."""
 
     origin: str = ""
     """File, data set or generator, as the user named it."""
     licence: str | None = None
-    """SPDX identifier of the source's licence, where it is known."""
+    """SPDX identifier of the source's licence; None where it is unknown."""
     policy: str | None = None
     """For candidates: the policy that proposed it."""
     parent: str | None = None
@@ -121,9 +121,9 @@ class Provenance(Record):
     prompt_hash: str | None = None
     """For candidates: SHA-256 of the messages that asked for it."""
     note: str | None = None
-    """Anything else worth keeping, in one line."""
+    """A free remark in one line."""
     family: str | None = Field(default=None, exclude=True)
-    """For tasks: the operator family or the level, where its source tells; no part of its identity."""
+    """For tasks: the operator family or the level, where the source names it; no part of the task's identity."""
 
 
 class Workload(Record):
@@ -136,53 +136,54 @@ class Workload(Record):
     constants: dict[str, Any] = Field(default_factory=dict)
     """Module-level constants to replace, by name; empty means the task as written."""
     scope: Literal["declared", "batch_reduced", "reduced"] = "declared"
-    """`declared`: a size that the task itself states. `batch_reduced`: only batch-like dimensions are smaller, or
-    others too but with the declared ones' remainders by a tile's size. `reduced`: odd, prime and other sizes."""
+    """`declared`: the task's own size. `batch_reduced`: only batch-like dimensions are smaller, or other dimensions too
+    if they keep the declared remainders modulo a tile's size. `reduced`: odd, prime and other sizes."""
     purpose: Literal["functional", "timing"] = "functional"
     elements: int = 0
-    """Elements of all inputs and outputs together (0: not known)."""
+    """Elements of all inputs and outputs together (0: unknown)."""
     flops: int = 0
-    """Floating-point operations of the reference, a fused multiply-add counted as two (0: not known)."""
+    """Floating-point operations of the reference; a fused multiply-add counts as two (0: unknown)."""
 
 
 class Gate(Record):
-    """What the null-kernel gate and the lint found about a task (`evaluation.judge.null_kernel_gate`)."""
+    """The result of the null-kernel gate and the lint for a task (`evaluation.judge.null_kernel_gate`)."""
 
     protocol: int
-    """Of the gate; a state of another protocol is not used."""
+    """The gate's protocol; a state of another protocol is not used."""
     of: str
-    """Hash of the task's source, sizes and tolerance that were tried: the state says nothing about others."""
+    """Hash of the task's source, sizes and tolerance; the state holds for these alone."""
     state: Literal["sound", "hardened", "quarantined"]
-    """`sound`: the usual values catch every null kernel. `hardened`: `distributions` are needed besides, and used.
-    `quarantined`: nothing catches one; `reason` says which."""
+    """`sound`: the usual distributions catch every null kernel. `hardened`: the judge also uses `distributions`, which
+    catch the rest. `quarantined`: no distribution catches the null kernel that `reason` names."""
     reason: str = ""
     distributions: tuple[Distribution, ...] = ()
     passed: tuple[str, ...] = ()
-    """Which null passed where, e.g. `identity-input0: declared/own`."""
+    """Null kernels that passed, with workload and distribution, e.g. `identity-input0: declared/own`."""
     notes: tuple[str, ...] = ()
-    """What the lint found, `rule: evidence`."""
+    """The lint's findings, `rule: evidence`."""
     memory_gb: float | None = None
-    """Inputs, outputs and weights at the largest declared size, in 1e9 bytes; None where it is not known."""
+    """Inputs, outputs and weights at the largest declared size, in 1e9 bytes; None where it is unknown."""
     seconds: float = 0.0
 
 
 class Task(Record):
-    """A reference to be matched: KernelBench's `Model`, `get_inputs`, `get_init_inputs` in one Python source."""
+    """A reference to match: KernelBench's `Model`, `get_inputs`, `get_init_inputs` in one Python source."""
 
     task_id: str
     source: str
     """Python source of the reference module."""
     policy: LibraryRule = "from_scratch"
+    """The library rule, under its stored name."""
     workloads: tuple[Workload, ...] = ()
-    """Sizes declared by the task itself. Empty: derived from the reference's constants when it is judged."""
+    """Declared sizes. Empty: they are derived from the reference's constants when the task is judged."""
     tolerance: float | None = None
     """Relative tolerance to use instead of the one measured from the honest dtype."""
     description: str = ""
     provenance: Provenance = Provenance()
     function: str = Field(default="forward", exclude_if=lambda name: name == "forward")
-    """What a candidate without Python (a bare `.cu` file) is called by, where it offers several functions."""
+    """The function to call in a candidate without Python (a bare `.cu` file) that offers several."""
     gate: Gate | None = Field(default=None, exclude=True)
-    """What its folder says about it; no part of its identity, and kept in no run."""
+    """The gate's state in the task's folder; no part of the task's identity, and stored in no run."""
 
     @model_validator(mode="after")
     def _has_source(self) -> Self:
@@ -192,12 +193,12 @@ class Task(Record):
 
     @cached_property
     def asked_hash(self) -> str:
-        """SHA-256 of what the task asks for: where it was read from changes no verdict."""
+        """SHA-256 of the task without its provenance, which changes no verdict."""
         return self.changed(provenance=Provenance()).content_hash
 
     @cached_property
     def problem_hash(self) -> str:
-        """The same whatever the task is called: rows of a data set may each name the problem that they share."""
+        """SHA-256 of the task without name and provenance: rows of a data set may name one problem differently."""
         return self.changed(task_id="-", provenance=Provenance()).content_hash
 
 
@@ -209,7 +210,7 @@ class SourceFile(Record):
 
 
 class Candidate(Record):
-    """A proposed replacement of a task's `Model`: always text, so it can be stored, diffed and judged again."""
+    """A proposed replacement of a task's `Model`: text, so that it can be stored, compared and judged again."""
 
     sources: tuple[SourceFile, ...]
     language: Language
@@ -224,32 +225,32 @@ class Candidate(Record):
 
     @property
     def text(self) -> str:
-        """The first source's text: the whole candidate in nearly every case."""
+        """The first source's text: the whole candidate, unless it has several files."""
         return self.sources[0].content
 
     @cached_property
     def code_hash(self) -> str:
-        """SHA-256 over sources, language and entry point, without provenance: equal code is judged once."""
+        """SHA-256 over sources, language and entry point, without provenance, so that equal code is judged once."""
         parts = [self.language, self.entry_point] + [t for s in self.sources for t in (s.path, s.content)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 class Finding(Record):
-    """One observation by a guard or by the machine, with the evidence for it."""
+    """One observation by a rule or by the functional machine, with its evidence."""
 
     rule: str
     """Name of the rule in kebab-case, e.g. `no-own-kernel`, `out-of-bounds-read`, `data-race`."""
     evidence: str
-    """What was seen, in words that a person and a model can act on."""
+    """The observation, in words that a person or a model can act on."""
     severity: Literal["info", "warning", "reject", "fault"] = "warning"
     """`reject` turns the verdict to `rejected`; `fault` marks the cause of a `runtime_error` or `wrong`."""
     line: int | None = None
-    """Line in the candidate's own source, counted from 1, where one is known."""
+    """Line in the candidate's own source, counted from 1; None where it is unknown."""
     workload: str | None = None
 
 
 class WorkloadResult(Record):
-    """How one call of the candidate compared with the reference."""
+    """The comparison of one call of the candidate with the reference."""
 
     name: str
     scope: Literal["declared", "batch_reduced", "reduced"] = "declared"
@@ -264,24 +265,24 @@ class WorkloadResult(Record):
     tolerance: float | None = None
     """Bound on `max_rel_error`; 0 for integer outputs."""
     honest_error: float | None = None
-    """The same measure for the reference run in its own dtype."""
+    """The reference's own error by the same measure, when it runs in the task's dtype."""
     forgiven: int = 0
     """Elements beyond the tolerance that the second look accepted (`evaluation.compare.second_look`)."""
     passed: bool
     reason: str = ""
-    """Why it did not pass, in one line."""
+    """The reason for a failure, in one line."""
 
 
 class Timing(Record):
-    """Measured times; absent where nothing was timed. Milliseconds."""
+    """Measured times in milliseconds; None where nothing was measured."""
 
     candidate_ms: float
     eager_ms: float | None = None
     compile_ms: float | None = None
     cupti_ms: float | None = None
-    """From the start of a profiled call's first kernel to the end of its last, on whatever stream."""
+    """Time from the start of a profiled call's first kernel to the end of its last one, on any stream."""
     graph_ms: float | None = None
-    """A replay of the candidate's call as a CUDA graph; for short calls that can be captured, timed for a second."""
+    """Time of a CUDA graph replay of the candidate's call, for short calls that can be captured; timed for 1 s."""
     baseline_graph_ms: float | None = None
     speedup: float | None = None
     interval: tuple[float, float] | None = None
@@ -300,27 +301,27 @@ class Seconds(Record):
 
 
 class Hotspot(Record):
-    """A line whose memory accesses take more than they need, summed over watched launches."""
+    """A line whose memory accesses take more sectors or wavefronts than ideal, summed over watched launches."""
 
     kind: Literal["global_load", "global_store", "shared_load", "shared_store"]
     line: int | None = None
-    """Line in the candidate's own source, where one is known."""
+    """Line in the candidate's own source; None where it is unknown."""
     accesses: int
     """Warp instructions."""
     actual: int
     """Sectors of 32 bytes of global memory, or wavefronts of shared memory."""
     ideal: int
-    """The fewest that could carry the same bytes."""
+    """The fewest sectors or wavefronts that could carry the same bytes."""
 
 
 class Touched(Record):
-    """How much of one allocation a kernel touched in one launch, at most."""
+    """The most bytes of one allocation that a kernel touched in one launch."""
 
     name: str
-    """`argument 0 ('x', input 0 (16, 700))`: the kernel's name for it, and what it is to the task."""
+    """`argument 0 ('x', input 0 (16, 700))`: the kernel's parameter, and the task's tensor."""
     bytes: int
     read: int
-    """Different bytes read."""
+    """Distinct bytes read."""
     written: int
 
 
@@ -338,11 +339,11 @@ class Launch(Record):
     counters: dict[str, int] = Field(default_factory=dict)
     hotspots: tuple[Hotspot, ...] = Field(default=(), exclude_if=_none)
     memory: tuple[Touched, ...] = Field(default=(), exclude_if=_none)
-    """What a launch of the functional machine read and wrote, by allocation."""
+    """Bytes that a launch on the functional machine read and wrote, by allocation."""
 
 
 class Evaluation(Record):
-    """One verdict with its evidence: what `evaluate(task, candidate)` returns.
+    """A verdict with its evidence, as `evaluate(task, candidate)` returns it.
 
     Example: `Evaluation(task_id="relu", task_hash=t.content_hash, candidate_id=c.content_hash, verdict="wrong",
     reason="...", backend="cpu", sandbox="landlock+seccomp", ...)`.
@@ -354,10 +355,10 @@ class Evaluation(Record):
     """Content hash of the candidate."""
     verdict: VerdictName
     reason: str = ""
-    """One line: why, with the rule's name first when the verdict is `rejected` or `unsupported`."""
+    """The reason in one line; it starts with the rule's name when the verdict is `rejected` or `unsupported`."""
     backend: str = "cpu"
     sandbox: str = "none"
-    """The isolation that the runner really reached, strongest layers joined by `+`."""
+    """The isolation that the runner reached, strongest layers joined by `+`."""
     workloads: tuple[WorkloadResult, ...] = ()
     timing: Timing | None = None
     findings: tuple[Finding, ...] = ()
@@ -369,7 +370,7 @@ class Evaluation(Record):
     """Compiler output, traceback and the candidate's own prints, truncated."""
     environment: dict[str, str] = Field(default_factory=dict)
     options: dict[str, Any] = Field(default_factory=dict)
-    """The options that can change a verdict: policy, trials, seed commitment, backend."""
+    """The options that can change a verdict: `policy` (the library rule), trials, seed commitment, backend."""
 
     @model_validator(mode="after")
     def _verdict_fits_evidence(self) -> Self:
@@ -385,7 +386,7 @@ class Evaluation(Record):
 
 
 class Usage(Record):
-    """What one answer of a policy cost."""
+    """The cost of one answer of a policy."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -402,15 +403,15 @@ class Message(Record):
 
 
 class Turn(Record):
-    """One step of a rollout: what was asked, what was answered, and what became of it."""
+    """One turn of a rollout: the messages, the policy's answer, and its evaluation."""
 
     index: int
     messages: tuple[Message, ...]
     answer: str
     finish_reason: str = Field(default="stop", exclude_if=lambda reason: reason == "stop")
-    """Why the answer ended, as the policy said: `length` when it was cut off."""
+    """The policy's reason for the end of the answer: `length` when it was cut off."""
     parse_failure: str | None = None
-    """Why no candidate could be read from the answer; None when one could."""
+    """The reason why the answer holds no candidate; None when it holds one."""
     candidate_id: str | None = None
     evaluation: Evaluation | None = None
     usage: Usage = Usage()

@@ -1,8 +1,8 @@
-"""A run as one self-contained HTML file: no network, no libraries, every text of a candidate escaped.
+"""Renders a run as one self-contained HTML file: no network, no libraries, every text of a candidate escaped.
 
-What it shows: counts by verdict, a row a candidate that can be searched and filtered, and for each its code with the
-lines of findings marked, compiler output, errors by workload, kernels that ran, and the turns of a search.
-Its style and script are package data (`data/page/`), put into the file as they are.
+The page shows counts by verdict and a row for each candidate, which can be searched and filtered. A row holds the
+candidate's code with the lines of findings marked, compiler output, errors by workload, kernels that ran, and the turns
+of a search. Style and script are package data (`data/page/`), inlined unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def write(store: Store, path: Path) -> None:
 
 
 def render(store: Store) -> str:
-    """The page's text."""
+    """Returns the page's HTML."""
     items, rollouts, meta = store.items(), store.turns(), store.meta
     sections: list[str] = []
     counts: Counter[str] = Counter()
@@ -62,7 +62,7 @@ def render(store: Store) -> str:
 
 
 def _bench(store: Store) -> str:
-    """The numbers of a run of bench; nothing for another run."""
+    """Returns the tables of a bench run as HTML; empty for another run."""
     return tables.section(numbers.summarise(numbers.read(store))) if numbers.is_bench(store) else ""
 
 
@@ -76,11 +76,11 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _head(meta: dict[str, Any], evaluations: Sequence[Evaluation]) -> str:
-    """When and how the run was made, and in which environments its candidates were judged."""
+    """Returns the run's start, its settings and the environments in which its candidates were judged, as HTML."""
     began = datetime.datetime.fromtimestamp(float(meta.get("created", 0)), datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     facts = {k: v for k, v in meta.items() if k != "created"}
     facts["sandbox"] = sorted({e.sandbox for e in evaluations})
-    own = ("kernelbench",)  # of one candidate, not of the machine
+    own = ("kernelbench",)  # differs by candidate, not by machine
     shared = [", ".join(f"{k} {v}" for k, v in e.environment.items() if k not in own) for e in evaluations]
     facts["environment"] = sorted(set(shared))
     rows = [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in facts.items()]
@@ -167,7 +167,7 @@ def _number(value: float | None) -> str:
 
 
 def _code(candidate: Candidate | None, evaluation: Evaluation) -> str:
-    """The candidate's code with line numbers; lines that a finding names are marked, the finding as their title."""
+    """Returns the candidate's code with line numbers. A line with a finding is marked, the finding is its title."""
     if candidate is None:
         return ""
     marked: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""What people see in a terminal: live progress, tables, one verdict. The page is in `page`.
+"""Prints to a terminal: live progress, tables, one verdict. The HTML page is in `page`.
 
 Tables go to stdout, progress to stderr. Nothing here judges or stores.
 """
@@ -25,7 +25,7 @@ from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, 
 from kernelwright.runs.store import Store
 
 TRAINING, SHOWN = ("settings.toml", "settings.json"), ("curves.html", "log.jsonl")
-"""By which files a training run's folder is known, and which of them are for people."""
+"""Files that mark a training run's folder, and files of it for a user to read."""
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.trials import TaskPlan
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernelwright.search.optimize import OptimizeResult
 
 WIDTH = 160
-"""Columns of a table that does not go to a terminal."""
+"""Columns of a table when stdout is no terminal."""
 out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
 err = Console(stderr=True, highlight=False)
 
@@ -53,12 +53,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def escape(text: str) -> str:
-    """Untrusted text as plain characters: no markup of ours, no control sequences of the terminal."""
+    """Escapes untrusted text: no markup of rich, no control sequences of the terminal."""
     return markup.escape(plain(text))
 
 
 def plain(text: str) -> str:
-    """Untrusted text without control sequences."""
+    """Replaces the control characters in untrusted text."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -68,7 +68,7 @@ def _styled(verdict: str) -> str:
 
 @contextlib.contextmanager
 def spinner(text: str) -> Iterator[None]:
-    """A line on stderr while something runs; silent where stderr is no terminal."""
+    """Shows a line on stderr while the block runs, if stderr is a terminal."""
     with err.status(escape(text)) if err.is_terminal else contextlib.nullcontext():
         yield
 
@@ -77,7 +77,7 @@ _CLAIMED = "[yellow]by KernelBench's own protocol: a claim that nothing protects
 
 
 def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
-    """One verdict with its evidence: the reason and the line it is about, then sizes, other findings, and the log."""
+    """Prints a verdict with its evidence: reason and source line, then workloads, other findings, and the log."""
     out.print(f"{_styled(evaluation.verdict)}  {escape(evaluation.reason)}".rstrip(), soft_wrap=True)
     if evaluation.environment.get("protocol"):
         out.print(_CLAIMED, soft_wrap=True)
@@ -114,7 +114,7 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
 
 
 def speed_line(timing: Timing) -> str:
-    """A timing in one line: medians, and the speedup with its interval."""
+    """Returns a timing as one line: medians, and the speedup with its interval."""
     text = f"{timing.candidate_ms:.4g} ms"
     if timing.eager_ms is not None:
         text += f"; eager {timing.eager_ms:.4g} ms"
@@ -132,7 +132,8 @@ def _print_line(lines: list[str], number: int | None) -> None:
 
 
 class BatchView:
-    """Live progress of a batch on stderr, a line a row where `lines`. On Ctrl-C it says how much is kept."""
+    """Shows live progress of a batch on stderr, with `lines` a line for each row. On Ctrl-C it says how many rows are
+    kept."""
 
     def __init__(self, total: int, run: Path | None, lines: bool) -> None:
         self.total = total
@@ -160,14 +161,14 @@ class BatchView:
             err.print(f"stopped after {self.done} of {self.total}{kept}", soft_wrap=True)
 
     def step(self, text: str = "") -> None:
-        """One more is done, with a line about it."""
+        """Advances the bar by one; prints `text` above it."""
         self.done += 1
         self.progress.advance(self.task)
         if text:
             self.progress.console.print(escape(text), soft_wrap=True)
 
     def show(self, item_id: str, evaluation: Evaluation | None, note: str) -> None:
-        """One row is done."""
+        """Advances the bar by one row and prints its verdict."""
         self.step()
         if not self.lines:
             return
@@ -180,7 +181,7 @@ class BatchView:
 
 
 def print_batch(summary: BatchSummary, run: Path, quiet: bool) -> None:
-    """The counts at a batch's end; on stderr when stdout carries JSON."""
+    """Prints the counts of a finished batch; on stderr when stdout carries JSON."""
     console = err if quiet else out
     table = _counts(dict(summary.verdicts))
     if summary.no_candidate:
@@ -195,7 +196,7 @@ def print_batch(summary: BatchSummary, run: Path, quiet: bool) -> None:
 
 
 def print_queued(summary: BatchSummary, run: Path) -> None:
-    """What became of rows that were to be queued."""
+    """Prints how many rows were queued, and why others were not."""
     left_out = {"already judged": summary.resumed, "no candidate": summary.no_candidate, "bad tasks": summary.bad_tasks}
     notes = "".join(f"; {name}: {count}" for name, count in left_out.items() if count)
     out.print(f"queued: {summary.queued} of {summary.rows} rows{notes}")
@@ -203,7 +204,7 @@ def print_queued(summary: BatchSummary, run: Path) -> None:
 
 
 def print_worked(done: int, counts: Mapping[str, int], run: Path) -> None:
-    """What a worker did, on stderr, and what is left for others."""
+    """Prints on stderr how many jobs a worker finished, and how many are left."""
     left = "".join(f"; {name}: {count}" for name, count in counts.items() if name != "done")
     err.print(f"this worker finished {done} jobs{left}", soft_wrap=True)
     err.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]", soft_wrap=True)
@@ -218,7 +219,7 @@ def _counts(verdicts: dict[str, int]) -> Table:
 
 
 class TurnView:
-    """Live progress of a search: a line a turn."""
+    """Shows live progress of a search: a line for each turn."""
 
     def __init__(self, task_id: str, policy: str, lines: bool) -> None:
         self.lines = lines
@@ -234,7 +235,7 @@ class TurnView:
             self.status.stop()
 
     def show(self, turn: Turn) -> None:
-        """One turn is done."""
+        """Prints a turn's verdict."""
         if not self.lines:
             return
         if turn.evaluation is None:
@@ -245,7 +246,7 @@ class TurnView:
 
 
 def print_optimize(result: OptimizeResult, run: Path) -> None:
-    """What a search found."""
+    """Prints the result of a search."""
     facts = result.public()
     if result.evaluation is None:
         out.print(f"[yellow]nothing found[/]: {escape(facts['stop_reason'])}")
@@ -259,8 +260,8 @@ def print_optimize(result: OptimizeResult, run: Path) -> None:
 
 
 def opened(run: Path) -> Store:
-    """A run to read. Raises `StoreError`; of a grid's folder it names the runs of its shapes, and of a training run's
-    where its numbers are."""
+    """Opens a run for reading. Raises `StoreError`; for the folder of a grid its hint names the runs of the shapes, for
+    the folder of a training run the files with its numbers."""
     try:
         return Store.open(run, writable=False)
     except StoreError as error:
@@ -278,7 +279,7 @@ def opened(run: Path) -> Store:
 
 
 def summary(store: Store) -> dict[str, Any]:
-    """A run in numbers, for scripts."""
+    """Returns a run's numbers for `report --json`."""
     bench = numbers.summarise(numbers.read(store)) if numbers.is_bench(store) else None
     return {**_summary(store), **({"bench": bench} if bench else {})}
 
@@ -320,7 +321,7 @@ def _summary(store: Store) -> dict[str, Any]:
 
 
 def print_run(store: Store) -> None:
-    """A run as tables."""
+    """Prints a run as tables."""
     if numbers.is_bench(store):
         tables.print_summary(numbers.summarise(numbers.read(store)), out)
         return
@@ -355,7 +356,7 @@ def print_run(store: Store) -> None:
 
 
 def _table(names: Iterable[str], *columns: str) -> tuple[Table, int]:
-    """A table whose first column holds `names`, and the characters that are left for a text, so that no row wraps."""
+    """Returns a table whose first column holds `names`, and the characters left for a text column without wrapping."""
     table = Table(box=None, header_style="dim")
     for name in columns:
         table.add_column(name, no_wrap=True)
@@ -367,7 +368,7 @@ def _cut(text: str, room: int) -> str:
 
 
 def print_tasks(tasks: list[Task]) -> None:
-    """A suite as a table."""
+    """Prints a suite as a table."""
     table, room = _table((t.task_id for t in tasks), "task", "rule", "description")
     for task in tasks:
         table.add_row(escape(task.task_id), task.policy, _cut(task.description, room))
@@ -375,7 +376,7 @@ def print_tasks(tasks: list[Task]) -> None:
 
 
 def plan_facts(task: Task, plan: TaskPlan) -> dict[str, Any]:
-    """What a task will be judged at, for scripts."""
+    """Returns a task's workloads and distributions for `tasks show --json`."""
     return {
         "task_id": task.task_id,
         "ok": True,
@@ -388,7 +389,7 @@ def plan_facts(task: Task, plan: TaskPlan) -> dict[str, Any]:
 
 
 def print_plan(task: Task, plan: TaskPlan) -> None:
-    """A task with the sizes that it is judged at."""
+    """Prints a task with its workloads and distributions."""
     out.print(escape(task.source.strip()), style="dim")
     table = Table("workload", "scope", "constants", "elements", "FLOPs", box=None, header_style="dim")
     for w in [*plan.workloads, *([plan.declared] if plan.declared else [])]:

@@ -1,4 +1,4 @@
-"""Judging many rows into a run folder, or queueing them there: resumable, with progress. Knows nothing of terminals."""
+"""Judges many rows into a run folder, or queues them there. Resumes a folder; reports progress by a callback."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BatchSummary:
 
 
 Progress = Callable[[Row, Evaluation | None, str], None]
-"""Called for each row when it is done: its evaluation, or None and why there is none."""
+"""Called with each finished row and its evaluation, or with None and the reason."""
 
 
 def judge_rows(
@@ -41,11 +41,10 @@ def judge_rows(
     fresh: bool = False,
     executor: Executor | None = None,
 ) -> BatchSummary:
-    """Judges every row that has a task and a candidate, and notes the others. Raises what the harness raises.
+    """Judges every row that has a task and a candidate, and notes the others. Raises the harness's errors.
 
-    Rows whose evaluation the store already holds are taken from there, unless `fresh`. Each evaluation is kept as soon
-    as there is one, and shown in the order of the rows. Without an `executor`, `jobs` candidates are judged at once
-    here.
+    A row whose evaluation is in the store is not judged again, unless `fresh`. Each evaluation is stored at once, and
+    passed to `on_row` in the order of the rows. Without an `executor`, this machine judges `jobs` candidates at once.
     """
     judging: AbstractContextManager[Executor] = (
         nullcontext(executor) if executor else load_executor("local", jobs, options.backend)
@@ -79,7 +78,7 @@ def queue_rows(
 ) -> BatchSummary:
     """Queues every row that has a task and a candidate for workers of the run, and notes the others.
 
-    Rows whose evaluation the store already holds are not queued, unless `fresh`.
+    A row whose evaluation is in the store is not queued, unless `fresh`.
     """
     summary = BatchSummary(rows=len(rows))
     options = options.model_copy(update={"backend": options.resolved()})
@@ -110,7 +109,7 @@ def _settle(
     summary: BatchSummary,
     on_row: Progress | None,
 ) -> None:
-    """Keeps what became of one row."""
+    """Stores the outcome of one row: judged, no candidate, or a task that cannot be judged."""
     evaluation: Evaluation | None = found
     note = ""
     if row.task is None:

@@ -1,6 +1,6 @@
-"""Whose a folder is: no command writes into what another kind of command made; and whether its disk is full.
+"""Tells which command created a folder, so that no other command overwrites it. Writes the files that users name.
 
-And how a file that a user named is written.
+Also tells a full disk from other errors.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ KINDS = {
     "build.json": "a corpus",
     "config.json": "a model",
 }
-"""What a folder is by a file in it."""
+"""A file's name -> the kind of folder that holds it."""
 
 LITTLE = 1 << 20
-"""Bytes: a disk that has less is full."""
+"""Bytes: a disk with less free space counts as full."""
 
 
 def claim(folder: Path, *own: str) -> None:
-    """Raises `StoreError` for a folder that another kind of command made: one of `KINDS`, and none of the files `own`
-    by which the caller knows its own."""
-    if any(os.path.exists(folder / name) for name in own):  # false as well where it may not be looked at
+    """Raises `StoreError` for a folder that another kind of command created (`KINDS`). A folder with one of the files
+    `own` is the caller's."""
+    if any(os.path.exists(folder / name) for name in own):  # also false where we may not look
         return
     found = next((what for name, what in KINDS.items() if os.path.exists(folder / name)), None)
     if found is not None:
@@ -37,7 +37,7 @@ def claim(folder: Path, *own: str) -> None:
 
 
 def make(folder: Path) -> None:
-    """Makes a folder to write into, where there is none. Raises `StoreError`."""
+    """Creates a folder, unless it exists. Raises `StoreError` where it cannot be created or written to."""
     hint = "name a folder that you may write to with --out"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,9 +48,9 @@ def make(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file whole or not at all, and makes its folder where there is none. Raises `StoreError`.
+    """Writes a file whole or not at all, and creates its folder. Raises `StoreError`.
 
-    Only a file is replaced: through a link it is what the link leads to, and to a pipe or a device one writes.
+    A link's target is replaced, not the link. A pipe or a device is written to.
     """
     data = text.encode("utf-8", "replace")
     try:
@@ -73,14 +73,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raises `StoreError` for what a file cannot take the place of: a folder, a pipe, a device."""
+    """Raises `StoreError` for a path that a file cannot replace: a folder, a pipe, a device."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise StoreError(f"{str(path)!r} is not a regular file", hint="name another file")
 
 
 def full(folder: Path, error: Exception) -> bool:
-    """Whether something could not be written for want of space: by the number of the error, or where it has none by
-    what is left on the folder's disk, since libraries have words of their own for it."""
+    """Tells whether an error means that the disk is full: by its number, or, for an error of a library without one, by
+    the free space on the folder's disk."""
     number = getattr(error, "errno", None)
     if number is not None:
         return number in (errno.ENOSPC, errno.EDQUOT)

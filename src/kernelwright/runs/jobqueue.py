@@ -1,11 +1,11 @@
-"""The queue in a run: candidates that wait to be judged, taken by any number of worker processes on this machine.
+"""The queue in a run: candidates that wait to be judged, served by any number of worker processes on this machine.
 
-A job is named by the key of its evaluation, so that equal ones are one job. A worker leases jobs for some seconds and
-renews while it lives; when it is killed, its leases run out and others take them over. Only who holds the lease can
-finish a job, and finishing is one transaction: evaluation, items and state. A job is thus never stored twice, and none
-is lost.
+A job is named by the key of its evaluation, so equal requests are one job. A worker leases jobs for some seconds and
+renews its leases while it runs. When it is killed, its leases expire and other workers take them over. Only the holder
+of a lease can finish a job, and finishing is one transaction: evaluation, items and state. So no job is stored twice,
+and none is lost.
 
-    queued -> leased -> done | failed        leased -> leased by another, when the lease ran out; -> queued, given back
+    queued -> leased -> done | failed        leased -> leased by another worker, when it expired; -> queued, given back
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _FOUND = "SELECT max(id) FROM evaluations WHERE key = ? AND verdict != 'harness_
 
 @dataclass(frozen=True)
 class Leased:
-    """One job that a worker has to finish."""
+    """A job that a worker has leased."""
 
     key: str
     task: Task
     candidate: Candidate
     options: dict[str, Any]
     attempts: int
-    """How often it was leased, this time included: more than once where a worker died."""
+    """Times that the job was leased, this time included: more than one where a worker died."""
     items: tuple[str, ...]
     """The rows of the input that wait for it."""
 
 
 class Queue:
-    """The queue of an open run, as one worker (`owner`) or someone who adds to it sees it. Threads may share it."""
+    """The queue of an open run, for one worker (`owner`) or for a process that adds jobs. Threads may share it."""
 
     def __init__(self, store: Store, owner: str = "", now: Callable[[], float] = time.time) -> None:
         self.store = store
@@ -75,9 +75,9 @@ class Queue:
         priority: int = 0,
         fresh: bool = False,
     ) -> Literal["queued", "judged"]:
-        """Queues the job of one row of the input (`item`: its position and name), unless the run has its evaluation.
+        """Queues the job of one input row (`item`: its position and name), unless the run has its evaluation.
 
-        With `fresh` it is judged again. A job that waits already gets the higher of both priorities.
+        With `fresh` the job is judged again. A job that waits already gets the higher of both priorities.
         """
         gate = task.gate.model_dump_json() if task.gate else None
         position = self.place(*item)
@@ -92,9 +92,10 @@ class Queue:
         return "queued"
 
     def place(self, position: int, item_id: str) -> int:
-        """Where a row of the input belongs among the run's items: several inputs may be queued in one run.
+        """Returns the position of an input row among the run's items: several inputs may be queued in one run.
 
-        Its own position, unless another row has that; then where it was put before, or behind all others.
+        The row keeps its own position, unless another row has it. Then it keeps the position that it was given before,
+        or goes behind all others.
         """
         both = "SELECT {0} FROM queue_items WHERE {1} = ? UNION SELECT {0} FROM items WHERE {1} = ?"
         with self.store.transaction() as db:
@@ -107,7 +108,7 @@ class Queue:
             return int(db.execute(last).fetchone()[0]) + 1
 
     def lease(self, seconds: float, count: int = 1) -> list[Leased]:
-        """Up to `count` jobs to be finished: highest priority first, then the oldest. Their leases last `seconds`."""
+        """Leases up to `count` jobs for `seconds`: those of the highest priority, and the oldest among equals."""
         now = self._now()
         taken = []
         with self.store.transaction() as db:
@@ -123,14 +124,14 @@ class Queue:
         return [self._leased(*row) for row in taken]
 
     def renew(self, seconds: float) -> int:
-        """Prolongs this owner's leases, those included that ran out but that nobody took; returns how many it has."""
+        """Renews this owner's leases, also expired ones that no other worker took; returns their number."""
         with self.store.transaction() as db:
             return db.execute(
                 "UPDATE queue SET expires = ? WHERE state = 'leased' AND owner = ?", (self._now() + seconds, self.owner)
             ).rowcount
 
     def finish(self, key: str, evaluation: Evaluation) -> bool:
-        """Keeps a job's evaluation; False, and nothing is kept, when another worker has taken the job over."""
+        """Stores a job's evaluation. Stores nothing and returns False when another worker has taken the job over."""
         record = self.store.pack(evaluation.plain())
         now = self._now()
         row = (key, evaluation.task_hash, evaluation.candidate_id, evaluation.verdict, record, now)
@@ -144,7 +145,7 @@ class Queue:
         return True
 
     def fail(self, key: str, note: str) -> bool:
-        """Says why a job cannot be judged (its task fails); False when another worker has taken it over."""
+        """Stores why a job cannot be judged (its task fails). Returns False when another worker has taken it over."""
         with self.store.transaction() as db:
             if not self._holds(db, key):
                 return False
@@ -157,7 +158,7 @@ class Queue:
         return True
 
     def give_back(self) -> None:
-        """Returns all that this owner has leased; it waits again, and this attempt does not count."""
+        """Returns this owner's leased jobs to the queue; the attempt does not count."""
         with self.store.transaction() as db:
             db.execute(
                 "UPDATE queue SET state = 'queued', owner = NULL, expires = NULL, attempts = attempts - 1 "
@@ -170,7 +171,7 @@ class Queue:
         return held.fetchone() is not None
 
     def _settled(self, db: sqlite3.Connection, key: str) -> bool:
-        """Whether the run got the job's evaluation in another way since it was queued; then the job is done."""
+        """Marks the job done and returns True if the run got its evaluation in another way since it was queued."""
         (after,) = db.execute("SELECT after FROM queue WHERE key = ?", (key,)).fetchone()
         found = db.execute(_FOUND, (key, after)).fetchone()[0]
         if found:
@@ -196,7 +197,7 @@ def _judged(db: sqlite3.Connection, items: Iterable[tuple[int, str]], evaluation
 
 
 def _end(db: sqlite3.Connection, key: str, state: State, evaluation: int, now: float) -> None:
-    """A job has its evaluation: so have the items that wait for it."""
+    """Gives a job's evaluation to the items that wait for it, and closes the job."""
     items = db.execute("SELECT position, item_id FROM queue_items WHERE key = ? ORDER BY position", (key,)).fetchall()
     _judged(db, items, evaluation, now)
     _close(db, key, state, "")

@@ -1,9 +1,9 @@
-"""Verdicts that are kept between runs: an executor that judges nothing twice which a folder knows.
+"""An executor that caches verdicts in a folder shared by several runs.
 
-Policies in training give the same answers again and again, and so do the models that are compared afterwards. A verdict
-is found by its task, candidate and options, the seed of the inputs among them (`EvalOptions.key`), so only equal
-questions get a kept answer. Equal are candidates that differ in Python comments only: half the answers of a small model
-differ from others in a heading. Several processes may share a folder.
+A policy in training repeats many answers, and so do the models that are compared afterwards. A verdict is found by its
+task, candidate and options, the seed of the inputs among them (`EvalOptions.key`). Candidates that differ in Python
+comments alone count as equal: half the answers of a small model differ from others in a heading only. Several
+processes may share a folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernelwright.runs.store import Store
 
 
 def question(task: Task, candidate: Candidate, options: EvalOptions) -> str:
-    """The name of what is asked: the key of the candidate without its comments."""
+    """Returns the cache's key: the evaluation key of the candidate without its comments."""
     sources = tuple(
         s.changed(content=without_comments(s.content)) if s.path.endswith(".py") else s for s in candidate.sources
     )
@@ -30,12 +30,12 @@ def question(task: Task, candidate: Candidate, options: EvalOptions) -> str:
 
 
 _UNREADABLE = (tokenize.TokenError, SyntaxError, ValueError, IndexError, SystemError)
-"""What tokenizing raises; the last one for a null byte, in Python 3.12.1."""
+"""Errors of the tokenizer. Python 3.12.1 raises `SystemError` for a null byte."""
 
 
 @lru_cache(maxsize=4096)
 def without_comments(text: str) -> str:
-    """Python with its comments emptied and its lines where they were; what Python cannot read stays as it is."""
+    """Returns Python text with empty comments and unchanged line numbers. Text that does not parse stays unchanged."""
     lines = io.StringIO(text).readlines()
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -51,7 +51,7 @@ def without_comments(text: str) -> str:
 
 
 class Remembering:
-    """An executor before another one, which it closes. Raises `StoreError` for a folder that holds something else."""
+    """Puts a cache before another executor, which it closes. Raises `StoreError` for a folder of another kind."""
 
     def __init__(self, inner: Executor, folder: Path | str) -> None:
         self.inner, self.capacity = inner, inner.capacity
@@ -61,7 +61,7 @@ class Remembering:
             hint = "verdicts want a folder of their own, which you may write to"
             raise StoreError(f"the verdicts that runs share: {error}", hint=hint) from error
         self.known = 0
-        """Jobs that were answered from the folder."""
+        """The number of jobs answered from the folder."""
 
     def settle(self, options: EvalOptions) -> EvalOptions:
         """See `Executor.settle`."""
@@ -77,7 +77,7 @@ class Remembering:
         keep: Keep | None = None,
         block: bool = True,
     ) -> Job:
-        """A job, done already where its verdict is known."""
+        """Returns a job, which is done already if its verdict is cached."""
         asked = self.settle(options or EvalOptions())
         found = self.store.find_evaluation(question(task, candidate, asked))
         if found is None:
@@ -102,7 +102,7 @@ class Remembering:
 
 
 def remembering(executor: Executor, folder: Path | str | None) -> Executor:
-    """The executor, with a folder of verdicts before it where one is named."""
+    """Returns the executor, behind a cache of verdicts if a folder is named."""
     if folder is None:
         return executor
     try:
@@ -113,7 +113,7 @@ def remembering(executor: Executor, folder: Path | str | None) -> Executor:
 
 
 class _Remember:
-    """Keeps a verdict in the folder before whoever asked keeps it."""
+    """Stores a verdict in the folder, then calls the caller's `keep`."""
 
     def __init__(self, store: Store, options: EvalOptions, keep: Keep | None) -> None:
         self.store, self.options, self.keep = store, options, keep

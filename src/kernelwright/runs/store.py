@@ -2,9 +2,9 @@
 
 Processes that serve the run's queue (`jobqueue`) share the right to write.
 
-Every addition is one committed transaction, and a blob is on disk before the row that names it, so `kill -9` at any
-moment loses at most what was not yet added. Finished evaluations are found again by key: a rerun pays for nothing
-twice. This module judges nothing and prints nothing.
+Every addition is one committed transaction, and a blob is on disk before the row that names it: `kill -9` loses at most
+the addition in progress. Evaluations are found again by key, so a rerun judges nothing twice. This module neither
+judges nor prints.
 
     RUN/run.sqlite       meta, tasks, candidates, evaluations, items, turns, events, queue
     RUN/blobs/ab/cdef…   sources and logs, named by the SHA-256 of their text
@@ -36,10 +36,10 @@ from kernelwright.runs.folders import claim, full
 
 SCHEMA_VERSION = 2
 OLDEST_VERSION = 1
-"""Runs of these versions are read as they are; a writer first brings them to `SCHEMA_VERSION` (see `_migrate`)."""
-APPLICATION_ID = 0x4B575247  # "KWRG": tells our files from other SQLite files
+"""The oldest readable version. A writer first brings a run to `SCHEMA_VERSION` (see `_migrate`)."""
+APPLICATION_ID = 0x4B575247  # "KWRG": marks our files among SQLite files
 LARGE = 2048
-"""Texts longer than this many characters go to blobs."""
+"""Characters: longer texts are stored as blobs."""
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -58,7 +58,7 @@ CREATE TABLE turns (
     created REAL NOT NULL);
 CREATE TABLE events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, data TEXT NOT NULL, created REAL NOT NULL);
 """
-# What version 2 added; no row that version 1 had was changed.
+# Added by version 2, which changed no row of version 1.
 _QUEUE = (
     "CREATE TABLE queue (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, task TEXT NOT NULL, candidate TEXT NOT NULL,"
     " gate TEXT, options TEXT NOT NULL, priority INTEGER NOT NULL, after INTEGER NOT NULL,"
@@ -74,16 +74,16 @@ ADD_EVALUATION = (
     "INSERT INTO evaluations (key, task_hash, candidate, verdict, record, created) VALUES (?, ?, ?, ?, ?, ?)"
 )
 SHARING_SECONDS = 2.0
-"""How long a process that shares the right to write waits for another one that is just opening the run."""
+"""Seconds that a process which shares the right to write waits for another one that is just opening the run."""
 _PAGE = 256
-"""Records read at a time, so that a large run does not have to fit into memory."""
+"""Records read at a time, so that a large run need not fit into memory."""
 
 ItemStatus = Literal["judged", "no_candidate", "bad_task"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to the run. `at` is in seconds since 1970."""
+    """An event of the run. `at` is in seconds since 1970."""
 
     kind: str
     data: Any
@@ -92,7 +92,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Item:
-    """One row of a run's input; `note` says in one line why it has no evaluation."""
+    """A row of a run's input. `note` says in one line why it has no evaluation."""
 
     position: int
     item_id: str
@@ -102,7 +102,7 @@ class Item:
 
 
 class Store:
-    """A run folder. Make one with `create`, `open` or `open_or_create`; close it, or use it in a `with`."""
+    """A run folder. `create`, `open` and `open_or_create` make one; close it, or use it in a `with`."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, lock_fd: int | None) -> None:
         self.folder = folder
@@ -112,7 +112,7 @@ class Store:
 
     @classmethod
     def create(cls, folder: Path | str, meta: dict[str, Any] | None = None) -> Self:
-        """A new run. Raises `StoreError` when the folder holds one already, or cannot be written."""
+        """Creates a run. Raises `StoreError` when the folder holds a run already, or cannot be written."""
         path = Path(folder)
         with contextlib.ExitStack() as undo:
             try:
@@ -133,10 +133,10 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path | str, writable: bool = True, shared: bool = False) -> Self:
-        """An existing run. Raises `StoreError` for anything that is not one, or is of another version.
+        """Opens an existing run. Raises `StoreError` where there is none, or one of another version.
 
-        With `writable=False` no right to write is needed, and another process may be writing meanwhile. With `shared`
-        others that say so, too, may write meanwhile.
+        `writable=False` needs no right to write, and another process may write meanwhile. With `shared`, other
+        processes that open the run with `shared` may write meanwhile.
         """
         path = Path(folder)
         with contextlib.ExitStack() as undo:
@@ -156,7 +156,7 @@ class Store:
 
     @classmethod
     def open_or_create(cls, folder: Path | str, meta: dict[str, Any] | None = None, shared: bool = False) -> Self:
-        """Continues the run in a folder, or begins one there. A continued run keeps its meta; `meta` is an event."""
+        """Continues the run in a folder, or creates one. A continued run keeps its meta; `meta` becomes an event."""
         path = Path(folder)
         try:
             known = (path / "run.sqlite").exists()
@@ -172,7 +172,7 @@ class Store:
 
     @classmethod
     def _begun_by_one(cls, path: Path, meta: dict[str, Any] | None) -> Self:
-        """A new run for several processes, which may all begin it at once: one of them makes it, the others wait."""
+        """Opens a new run that several processes may create at once: one of them creates it, the others wait."""
         deadline = time.monotonic() + SHARING_SECONDS
         while not (path / "run.sqlite").exists():
             try:
@@ -199,38 +199,38 @@ class Store:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the run was started with."""
+        """Returns the settings with which the run was created."""
         return {key: json.loads(value) for key, value in self._rows("SELECT key, value FROM meta")}
 
     def add_task(self, task: Task) -> str:
-        """Keeps a task; returns its content hash."""
+        """Stores a task; returns its content hash."""
         record = self.pack(task.plain())
         row = (task.content_hash, task.task_id, record, time.time())
         self._write("INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?)", row)
         return task.content_hash
 
     def add_candidate(self, candidate: Candidate) -> str:
-        """Keeps a candidate; returns its content hash."""
+        """Stores a candidate; returns its content hash."""
         record = self.pack(candidate.plain())
         row = (candidate.content_hash, candidate.code_hash, record, time.time())
         self._write("INSERT OR IGNORE INTO candidates VALUES (?, ?, ?, ?)", row)
         return candidate.content_hash
 
     def add_evaluation(self, evaluation: Evaluation, key: str) -> int:
-        """Keeps an evaluation under the key of its task, candidate and options; returns its row."""
+        """Stores an evaluation under the key of its task, candidate and options; returns its row."""
         record = self.pack(evaluation.plain())
         row = (key, evaluation.task_hash, evaluation.candidate_id, evaluation.verdict, record, time.time())
         return self._write(ADD_EVALUATION, row)
 
     def find_evaluation(self, key: str) -> Evaluation | None:
-        """The evaluation kept under a key, the latest one; a fault of ours does not count as finished."""
+        """Returns the latest evaluation of a key; a `harness_error` does not count as finished."""
         rows = self._rows(
             "SELECT record FROM evaluations WHERE key = ? AND verdict != 'harness_error' ORDER BY id DESC LIMIT 1", key
         )
         return self._evaluation(rows[0][0]) if rows else None
 
     def evaluations(self) -> Iterator[Evaluation]:
-        """All evaluations, in the order in which they were added."""
+        """Yields all evaluations, in the order in which they were added."""
         last = 0
         query = "SELECT id, record FROM evaluations WHERE id > ? ORDER BY id LIMIT ?"
         while rows := self._rows(query, last, _PAGE):
@@ -239,22 +239,22 @@ class Store:
             last = rows[-1][0]
 
     def tasks(self) -> Iterator[Task]:
-        """All tasks, in the order in which they were added."""
+        """Yields all tasks, in the order in which they were added."""
         for (record,) in self._rows("SELECT record FROM tasks ORDER BY rowid"):
             yield Task.model_validate(self.unpack(record))
 
     def task(self, content_hash: str) -> Task | None:
-        """A task by its content hash."""
+        """Returns the task of a content hash."""
         rows = self._rows("SELECT record FROM tasks WHERE hash = ?", content_hash)
         return Task.model_validate(self.unpack(rows[0][0])) if rows else None
 
     def candidate(self, content_hash: str) -> Candidate | None:
-        """A candidate by its content hash."""
+        """Returns the candidate of a content hash."""
         rows = self._rows("SELECT record FROM candidates WHERE hash = ?", content_hash)
         return Candidate.model_validate(self.unpack(rows[0][0])) if rows else None
 
     def set_item(self, position: int, item_id: str, status: ItemStatus, key: str | None = None, note: str = "") -> None:
-        """Notes what became of one row of the input; `key` names its evaluation."""
+        """Stores the status of one input row; `key` names its evaluation."""
         found = self._rows("SELECT max(id) FROM evaluations WHERE key = ?", key) if key else []
         row = (position, item_id, status, found[0][0] if found else None, note, time.time())
         self._write(
@@ -262,7 +262,7 @@ class Store:
         )
 
     def items(self) -> list[Item]:
-        """The input's rows in order, each with the latest that is known of it."""
+        """Returns the input's rows in order, each with its latest status."""
         rows = self._rows(
             "SELECT i.position, i.item_id, i.status, e.record, i.note FROM items i LEFT JOIN evaluations e "
             "ON e.id = i.evaluation WHERE i.id IN (SELECT max(id) FROM items GROUP BY position) ORDER BY i.position"
@@ -270,7 +270,7 @@ class Store:
         return [Item(p, name, status, self._evaluation(r) if r else None, note) for p, name, status, r, note in rows]
 
     def add_turn(self, rollout: str, turn: Turn) -> None:
-        """Keeps one turn of a rollout."""
+        """Stores one turn of a rollout."""
         record = self.pack(turn.plain())
         self._write(
             "INSERT INTO turns (rollout, position, record, created) VALUES (?, ?, ?, ?)",
@@ -278,34 +278,34 @@ class Store:
         )
 
     def turns(self) -> dict[str, list[Turn]]:
-        """The turns of every rollout, in order; of a turn that was added twice, the latest."""
+        """Returns the turns of every rollout, in order; the latest where a turn was added twice."""
         found: dict[str, dict[int, Turn]] = {}
         for rollout, position, record in self._rows("SELECT rollout, position, record FROM turns ORDER BY id"):
             found.setdefault(rollout, {})[position] = Turn.model_validate(self.unpack(record))
         return {rollout: [turns[i] for i in sorted(turns)] for rollout, turns in found.items()}
 
     def add_event(self, kind: str, data: Any) -> None:
-        """Notes something that happened to the run, e.g. that it was continued. `data` is anything JSON can hold."""
+        """Stores an event of the run, e.g. that it was continued. `data` is any JSON value."""
         row = (kind, json.dumps(data), time.time())
         self._write("INSERT INTO events (kind, data, created) VALUES (?, ?, ?)", row)
 
     def events(self) -> list[Event]:
-        """What happened to the run, in order."""
+        """Returns the run's events, in order."""
         rows = self._rows("SELECT kind, data, created FROM events ORDER BY id")
         return [Event(kind, json.loads(data), at) for kind, data, at in rows]
 
     def verdict_counts(self) -> dict[str, int]:
-        """How often each verdict stands in the run, without reading the records."""
+        """Counts the run's evaluations by verdict, without reading the records."""
         return dict(self._rows("SELECT verdict, count(*) FROM evaluations GROUP BY verdict"))
 
     def queue_counts(self) -> dict[str, int]:
-        """How many jobs of the queue are in each state (see `jobqueue`)."""
+        """Counts the queue's jobs by state (see `jobqueue`)."""
         if self._rows("PRAGMA user_version")[0][0] < 2:  # a reader leaves an older run as it is
             return {}
         return dict(self._rows("SELECT state, count(*) FROM queue GROUP BY state"))
 
     def put_blob(self, text: str) -> str:
-        """Keeps a text under the SHA-256 of its UTF-8 bytes; returns that name."""
+        """Stores a text under the SHA-256 of its UTF-8 bytes; returns that name."""
         if self._lock_fd is None:
             raise StoreError(f"the run in {str(self.folder)!r} is not open for writing")
         data = text.encode("utf-8", "surrogatepass")
@@ -326,7 +326,7 @@ class Store:
         return name
 
     def get_blob(self, name: str) -> str:
-        """The text of a blob; raises `StoreError` when it is gone."""
+        """Returns the text of a blob. Raises `StoreError` when it cannot be read."""
         path = self.folder / "blobs" / name[:2] / name[2:]
         try:
             return path.read_bytes().decode("utf-8", "surrogatepass")
@@ -334,11 +334,11 @@ class Store:
             raise StoreError(f"blob {name[:12]} of {str(self.folder)!r} cannot be read", hint=str(error)) from error
 
     def pack(self, value: Any) -> str:
-        """A value as JSON, its long texts put into blobs."""
+        """Returns a value as JSON, its long texts stored as blobs."""
         return json.dumps(self._outline(value), ensure_ascii=True, separators=(",", ":"))
 
     def _outline(self, value: Any) -> Any:
-        """The value with long texts replaced by the names of blobs."""
+        """Returns the value with long texts replaced by the names of blobs."""
         if isinstance(value, str):
             return {"$blob": self.put_blob(value)} if len(value) > LARGE else value
         if isinstance(value, dict):
@@ -349,7 +349,7 @@ class Store:
         return value
 
     def unpack(self, text: str) -> Any:
-        """What `pack` was given."""
+        """Returns the value that `pack` was given."""
         return self._inline(json.loads(text))
 
     def _inline(self, value: Any) -> Any:
@@ -368,7 +368,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Several statements that happen together or not at all; no other process writes in between."""
+        """Runs several statements as one transaction; no other process writes in between."""
         with self._mutex:
             try:
                 try:
@@ -399,7 +399,7 @@ class Store:
 
 
 def _write_empty(folder: Path, meta: dict[str, Any]) -> None:
-    """A database without rows, built beside its place and renamed, so that a kill leaves a whole one or none."""
+    """Writes a database without rows. It is renamed into place, so that a kill leaves a whole one or none."""
     temporary = folder / "run.sqlite.new"
     _sweep(folder)
     with contextlib.closing(sqlite3.connect(temporary)) as db:
@@ -413,7 +413,7 @@ def _write_empty(folder: Path, meta: dict[str, Any]) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes what a killed writer left half-written. Only for the holder of the lock."""
+    """Removes the half-written files of a killed writer. Only the holder of the lock may call it."""
     for pattern in ("run.sqlite.new*", "blobs/new-*"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
@@ -436,7 +436,7 @@ def _connect(folder: Path, writable: bool) -> sqlite3.Connection:
 
 
 def _migrate(db: sqlite3.Connection) -> None:
-    """Brings a run of version 1 to version 2, whole or not at all; an older Kernelwright refuses it from then on."""
+    """Migrates a run of version 1 to version 2, whole or not at all. An older Kernelwright refuses it from then on."""
     if _version(db) == SCHEMA_VERSION:
         return
     db.execute("BEGIN IMMEDIATE")
@@ -449,7 +449,7 @@ def _migrate(db: sqlite3.Connection) -> None:
     except BaseException:
         db.rollback()
         raise
-    # The version is looked for in the file's head: without this it would stand in the log only.
+    # `_check` reads the version from the file's head: without a checkpoint it would stand in the log only.
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
@@ -458,10 +458,10 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that writes nothing the run consists of.
+    """Connects without writing to the run.
 
-    SQLite's readers need the `-shm` file beside a database in WAL mode, or the right to make it. Where there is neither
-    (a killed writer's folder, copied or mounted read-only), the database and its log are copied to a temporary folder.
+    SQLite's readers need the `-shm` file beside a database in WAL mode, or the right to create it. Without either (a
+    killed writer's folder, copied or mounted read-only), the database and its log are copied to a temporary folder.
     """
     try:
         return _read_only(path)
@@ -492,7 +492,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _check(folder: Path) -> None:
-    """Refuses what is not ours, or of another version, by the file's first bytes: SQLite does not touch it before."""
+    """Refuses a file that is not ours, or of another version, by its first bytes, before SQLite touches it."""
     path = folder / "run.sqlite"
     if not path.is_file():
         what = "is not a folder" if folder.exists() and not folder.is_dir() else "holds no run"
@@ -526,7 +526,7 @@ def _lock(folder: Path) -> int:
 
 
 def _lock_shared(folder: Path) -> int:
-    """The lock as one of several holders. Whoever opens the run alone for a moment sweeps it."""
+    """Takes the lock as one of several holders. A process that finds no other holder sweeps the folder first."""
     deadline = time.monotonic() + SHARING_SECONDS
     while True:
         try:
@@ -540,7 +540,7 @@ def _lock_shared(folder: Path) -> int:
         except OSError:
             os.close(fd)
             if time.monotonic() > deadline:
-                return _lock(folder)  # which says who is in the way
+                return _lock(folder)  # raises the error with its hint
         time.sleep(0.01)
 
 

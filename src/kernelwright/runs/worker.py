@@ -1,4 +1,4 @@
-"""One worker of a run's queue: leases jobs, has them judged, stores what comes out, and renews its leases."""
+"""One worker of a run's queue: leases jobs, has them judged, stores their evaluations, and renews its leases."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kernelwright.runs.jobqueue import Leased, Queue
 from kernelwright.runs.store import Store
 
 MOST_ATTEMPTS = 3
-"""A job whose workers died so often is not given to another one: it may be what kills them."""
+"""Attempts after which a job is not judged again: the job itself may have killed its workers."""
 POLL_SECONDS = 0.5
-"""How often the queue is looked at while there is nothing to do, or room for more."""
+"""Seconds between two looks at the queue while the worker has spare capacity."""
 
 Progress = Callable[[Leased, Evaluation | None, str], None]
-"""Called for each job that this worker finished: its evaluation, or None and why there is none."""
+"""Called with each job that this worker finished and its evaluation, or with None and the reason."""
 
 
 def serve(
@@ -36,9 +36,9 @@ def serve(
     lease_seconds: float = 60.0,
     on_job: Progress | None = None,
 ) -> int:
-    """Takes jobs until none is left, other workers' included, and none came for `wait_seconds`; returns how many.
+    """Serves jobs until no worker has one left and none came for `wait_seconds`; returns the number it finished.
 
-    On Ctrl-C it takes no more, stores what is being judged, and gives the rest back.
+    On Ctrl-C it leases no more jobs, stores those that are being judged, and gives the rest back.
     """
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     worker = _Worker(Queue(store, owner), executor, lease_seconds, on_job)
@@ -58,7 +58,7 @@ class _Worker:
 
     @contextlib.contextmanager
     def alive(self) -> Iterator[None]:
-        """Renews the leases meanwhile, and at the end gives back what is not finished."""
+        """Renews the leases in a thread, and at the end gives back the jobs that are not finished."""
         heart = threading.Thread(target=self._beat, daemon=True)
         heart.start()
         try:
@@ -77,7 +77,7 @@ class _Worker:
                 self.queue.renew(self.lease_seconds)
 
     def _wind_up(self) -> None:
-        """Waits for what is being judged; it is stored by then."""
+        """Cancels the waiting jobs, and waits until the running ones are judged and stored."""
         judging = [job for job in self.held if not job.cancel()]
         wait(judging, CLOSING_SECONDS)
 
@@ -88,7 +88,7 @@ class _Worker:
                 self._begin(leased)
             if self.held:
                 idle_since = time.monotonic()
-                # In slices, so that room is used for jobs that come meanwhile.
+                # A short wait, so that jobs that arrive meanwhile fill spare capacity.
                 for job in wait(list(self.held), POLL_SECONDS, FIRST_COMPLETED).done:
                     assert isinstance(job, Job)
                     self._end(job)
@@ -125,7 +125,7 @@ class _Worker:
         except _TakenOver:
             del self.held[job]
             return
-        except UsageError:  # of this worker, and thus the same for every job
+        except UsageError:  # it concerns this worker, and so every job
             raise
         except Exception as error:
             hint = f" ({error.hint})" if isinstance(error, KernelwrightError) and error.hint else ""
@@ -138,4 +138,4 @@ class _Worker:
 
 
 class _TakenOver(Exception):
-    """The lease ran out, and another worker has the job."""
+    """The lease expired, and another worker has the job."""
