@@ -1,4 +1,4 @@
-"""Python text that allocates what elementwise operators compute: as large as their operands, never as declared."""
+"""Writes Python text that allocates results of elementwise operators: sized by their operands, never as declared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelwright.solutions.read.reading import Node
 
 
 def allocation(writer: Values, root: Node, reads: Container[Node], shape: Shape, out: str) -> str:
-    """Python text that allocates the result of elementwise operators."""
+    """Returns Python text that allocates the result of elementwise operators."""
     every = [leaf for leaf in leaves(root, reads) if leaf.op not in NUMBERS]
     shaped = [leaf for leaf in every if writer.shape(leaf) != ()] or every
     dtype = ", dtype=torch.bool" if out == "bool" else ""
@@ -34,7 +34,7 @@ def allocation(writer: Values, root: Node, reads: Container[Node], shape: Shape,
 
 
 def _range_sizes(node: Node) -> str:
-    """Python text of the sizes of a range along one of some dimensions."""
+    """Returns Python text of the sizes of a range along one of its dimensions."""
     start, end, step = node.option("start") or "0", node.option("end"), node.option("step") or "1"
     length = end if (start, step) == ("0", "1") else f"-int(({start} - ({end})) // ({step}))"
     at, rank = int(node.option("at") or "0"), int(node.option("rank") or "1")

@@ -1,4 +1,4 @@
-"""Elementwise operators as CUDA statements at one element, and the operands that they read."""
+"""Writes elementwise operators as CUDA statements at one element, with the operands that they read."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ CTYPES = {"float": "float", "long": "long long", "int": "int", "bool": "bool"}
 
 
 def same(a: Shape, b: Shape) -> bool:
-    """Whether two shapes are alike in rank and in which sizes are one."""
+    """Tells whether two shapes have the same rank and the same dimensions of size one."""
     return len(a) == len(b) and all((p == 1) == (q == 1) for p, q in zip(a, b, strict=True))
 
 
 def matches(a: Shape, b: Shape) -> bool:
-    """Whether two shapes are alike as in `same`, and no size that the text declares tells them apart."""
+    """Tells whether two shapes are alike as in `same` and no declared size tells them apart."""
     return same(a, b) and all(p == q or -1 in (p, q) for p, q in zip(a, b, strict=True))
 
 
 def region(root: Node, reads: Container[Node] = ()) -> Iterator[Node]:
-    """The elementwise operators that are computed together with `root`, each once; `reads` are not entered."""
+    """Yields the elementwise operators that are computed together with `root`, each once; `reads` are not entered."""
     seen: set[Node] = set()
     stack = [root]
     while stack:
@@ -47,7 +47,10 @@ def region(root: Node, reads: Container[Node] = ()) -> Iterator[Node]:
 
 
 def leaves(root: Node, reads: Container[Node] = ()) -> list[Node]:
-    """What those operators take from elsewhere, each once, in order of appearance; a root that is none, itself."""
+    """Returns the operands of `region(root, reads)` from outside it, each once, in order of appearance.
+
+    A root that is no elementwise operator is its own leaf.
+    """
     if root.op not in FUSED or root in reads:
         return [root]
     found: dict[Node, None] = {}
@@ -62,19 +65,20 @@ NUMBERS = ("number", "count", "size", "constant")
 
 @dataclass(frozen=True)
 class OperandReader:
-    """An operator that reads its operand elsewhere than at the result's own index: a view, a gather, a shift."""
+    """An operator that reads its operand at another index than the result's: a view, a gather, a shift."""
 
     read: Callable[[Fusion, Node], str]
-    """C text of the value at the fusion's place, whose shape is the node's own."""
+    """Returns C text of the value at the fusion's place; the fusion has the node's own shape."""
     bearer: Callable[[Values, Node], str]
-    """Python text of a tensor with the result's shape, empty where there is none."""
+    """Returns Python text of a tensor with the result's shape; empty where no tensor has it."""
     sizes: Callable[[Values, Node], str] | None = None
-    """Python text of the result's sizes, where there is no such tensor."""
+    """Returns Python text of the result's sizes, where no tensor has its shape."""
 
 
 READERS: dict[str, OperandReader] = {}
 POSITIONS: dict[str, Callable[[Fusion, Node], str]] = {}
-"""Operators among `FUSED` whose value depends on where the element is: C text of it, given their operands' values."""
+"""Operators of `FUSED` whose value depends on the element's position. Each returns C text, given its operands'
+values."""
 
 
 CPP_WORDS = frozenset(
@@ -86,25 +90,26 @@ CPP_WORDS = frozenset(
         "unsigned using virtual void volatile while xor"
     ).split()
 )
-"""What an attribute may be called and a parameter of a kernel may not."""
+"""C++ keywords that a Python attribute may be called but a kernel's parameter may not."""
 
 
 @dataclass
 class Operands:
-    """The parameters of a kernel that its statements read, and the C names in use in it."""
+    """The kernel parameters that its statements read, and the C names in use in the kernel."""
 
     taken: set[str] = field(default_factory=set)
     table: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """C name -> declaration, Python text (with `{y}` for the output's name, `{x}` for that of an operand)."""
+    """C name -> declaration, Python text (with `{y}` for the output's name, `{x}` for an operand's)."""
     first: str = ""
-    """What the first tensor among the operands is called in C, whatever its name in Python."""
+    """The C name of the first tensor among the operands, whatever its name in Python."""
 
     def pointers(self, y: str, x: str = "") -> tuple[str, str]:
-        """Tensors among the operands: kernel parameters and launch arguments, each with a comma after."""
+        """Returns the tensors among the operands as kernel parameters and launch arguments, each with a comma after."""
         return self._pick(y, x, True)
 
     def numbers(self, y: str, x: str = "") -> tuple[str, str]:
-        """Numbers among the operands: kernel parameters and launch arguments, each with a comma before."""
+        """Returns the numbers among the operands as kernel parameters and launch arguments, each with a comma
+        before."""
         return self._pick(y, x, False)
 
     def _pick(self, y: str, x: str, pointers: bool) -> tuple[str, str]:
@@ -113,7 +118,7 @@ class Operands:
         return "".join(form.format(d) for d, _ in chosen), "".join(form.format(t) for _, t in chosen)
 
     def fresh(self, name: str) -> str:
-        """A C name that nothing else in the kernel uses."""
+        """Returns an unused C name."""
         found, count = f"{name}_" if name in CPP_WORDS else name, 2
         while found in self.taken:
             found, count = f"{name}{count}", count + 1
@@ -121,7 +126,7 @@ class Operands:
         return found
 
     def name(self, wanted: str, ctype: str, python: str) -> str:
-        """The parameter for a Python expression, made where there is none yet."""
+        """Returns the parameter for a Python expression; adds it on first use."""
         for name, (declaration, text) in self.table.items():
             if text == python and declaration.startswith(ctype):
                 return name
@@ -139,9 +144,9 @@ class Operands:
 
 @dataclass
 class Fusion:
-    """Elementwise operators at one element of a result, as CUDA statements.
+    """Writes elementwise operators at one element of a result, as CUDA statements.
 
-    `place` is the C text of the element's linear index in a tensor of shape `shape`; `axes` maps dimensions to C
+    `place` is the C text of the element's linear index in a tensor of shape `shape`. `axes` maps dimensions to C
     variables that hold the index there. Several fusions of one kernel share their `operands`.
     """
 
@@ -152,18 +157,18 @@ class Fusion:
     indent: str = "    "
     operands: Operands = field(default_factory=Operands)
     bearer: str = "{y}"
-    """Which tensor of the host has the shape `shape`: the output, or the operand that the caller passes as `{x}`."""
+    """The host tensor of shape `shape`: the output, or the operand that the caller passes as `{x}`."""
     walked: tuple[int, ...] = ()
-    """Dimensions, side by side, whose common index is `j`."""
+    """Adjacent dimensions whose common index is `j`."""
     reads: frozenset[Node] = frozenset()
-    """Elementwise nodes that are read as tensors all the same, for a kernel of their own computes them better."""
+    """Elementwise nodes that are read as tensors, because a kernel of their own computes them better."""
     statements: list[str] = field(default_factory=list)
     _known: dict[Node, str] = field(default_factory=dict)
     _left: Counter[Node] = field(default_factory=Counter)
     _own: set[str] = field(default_factory=set)
-    """Variables of these statements."""
+    """The variables of these statements."""
     _said: str = ""
-    """The operator, of the writer's plan, whose statements came last."""
+    """The plan's operator whose statements came last."""
 
     def start(self, root: Node, known: Mapping[Node, str] | None = None, reuse: str = "") -> str:
         """Adds the statements for `root` and returns its C text; see `start_all`."""
@@ -172,7 +177,7 @@ class Fusion:
     def start_all(self, roots: list[Node], known: Mapping[Node, str] | None = None, reuse: str = "") -> list[str]:
         """Adds the statements for several values and returns their C texts.
 
-        `known` are values that are there already, in variables that keep them; only `reuse` may be written to.
+        `known` maps values that exist already to their variables. Only the variable `reuse` may be written to.
         """
         self._known.update(known or {})
         self._own.update({reuse} - {""})
@@ -184,16 +189,16 @@ class Fusion:
 
     @property
     def variables(self) -> set[str]:
-        """C names that the statements declare."""
+        """The C names that the statements declare."""
         return self._own
 
     @property
     def known(self) -> Mapping[Node, str]:
-        """C texts of values, by node; of several in one variable the last is there."""
+        """The C texts of values by node; a variable used for several values holds the last one."""
         return self._known
 
     def value(self, node: Node) -> str:
-        """A variable or literal with a node's value."""
+        """Returns a variable or literal with a node's value."""
         if node in self._known:
             return self._known[node]
         if node in self.reads:
@@ -214,7 +219,7 @@ class Fusion:
         return self._operator(node)
 
     def choice(self, condition: str, yes: str, no: str) -> str:
-        """C text of one value or the other."""
+        """Returns C text that chooses between two values."""
         return f"{condition} ? {yes} : {no}"
 
     def _operator(self, node: Node) -> str:
@@ -231,7 +236,7 @@ class Fusion:
         return self._read(node)
 
     def truth(self, node: Node) -> str:
-        """C text of a condition."""
+        """Returns C text of a condition."""
         if node.op in COMPARISONS:
             left, right = self.value(node.args[0]), self.value(node.args[1])
             return f"{left} {COMPARISONS[node.op]} {right}"
@@ -240,7 +245,7 @@ class Fusion:
         return self.value(node) if self.writer.kind(node) == "bool" else f"{self.value(node)} != 0.0f"
 
     def _power(self, node: Node) -> str:
-        """Small whole powers as products."""
+        """Returns small integer powers as products; empty for other powers."""
         try:
             power = self.writer.facts.value(node.args[1].text) if node.args[1].op == "number" else None
         except Unreadable:
@@ -253,14 +258,14 @@ class Fusion:
         )
 
     def _assign(self, node: Node, text: str) -> str:
-        """Puts a value into the variable of an operand that nobody needs any more, or into a new one."""
+        """Assigns a value to the variable of an operand that is no longer used, or to a new one."""
         for arg in node.args:
             self._left[arg] -= 1
         free = [self._known[a] for a in node.args if a in self._known and self._left[a] == 0]
         free = [name for name in free if name in self._own and name not in self._still_used()]
         named = self._named(node)
         owner = self.writer.plan.owner(node) if self.writer.plan else ""
-        if owner:  # names that depend on the operator alone
+        if owner:  # names depend on the operator alone
             free = [] if named else [name for name in free if name[:-1] == owner]
         name = named or (free[0] if free else self._variable(owner))
         statement = f"{self.indent}{'' if free else 'float '}{name} = {text};"
@@ -270,7 +275,7 @@ class Fusion:
         return name
 
     def _named(self, node: Node) -> str:
-        """The plan's name for a value, declared here; empty where it has none, or the name is in use."""
+        """Declares the plan's name for a value; returns "" where it has none, or the name is in use."""
         name = self.writer.plan.result(node) if self.writer.plan else ""
         if not name or name in self._taken():
             return ""
@@ -281,7 +286,7 @@ class Fusion:
         return {*self.operands.taken, *self._own, *self._known.values()}
 
     def _variable(self, owner: str = "") -> str:
-        """A C name for a value on the way: `v`, `v2`, or for parts of an operator of the plan `t3a`, `t3b`."""
+        """Returns a C name for an intermediate value: `v`, `v2`, or for parts of a plan's operator `t3a`, `t3b`."""
         taken = self._taken()
         for letter in string.ascii_lowercase if owner else "":
             if (part := owner + letter) not in taken and not part.endswith("s"):
@@ -294,14 +299,14 @@ class Fusion:
         return name
 
     def _counted(self, node: Node) -> str:
-        """The number of elements that a reduction goes over, or a size, as a float."""
+        """Returns a parameter with the number of elements of a reduction, or a size, as a float."""
         tensor = self.writer.tensor(node.args[0])
         if node.op == "count":
             return self.operands.name("count", "float", self.counted(node, tensor))
         return self.operands.name("size", "float", f"{tensor}.shape[{node.text}]")
 
     def counted(self, node: Node, tensor: str) -> str:
-        """Python text of a count: all elements of a tensor, or those along some of its dimensions."""
+        """Returns Python text of an element count: of a tensor, or along some of its dimensions."""
         dims = ast.literal_eval(node.option("dims"))
         if len(dims) == len(self.writer.shape(node.args[0])):
             return f"{tensor}.numel() - {node.text}"
@@ -311,7 +316,8 @@ class Fusion:
         return {name for node, name in self._known.items() if self._left[node] > 0}
 
     def number(self, text: str) -> str:
-        """A Python number as CUDA text: literals and their arithmetic as such, anything else as a parameter."""
+        """Returns a Python number as CUDA text: literals and their arithmetic in place, anything else as a
+        parameter."""
         literal = c_number(text)
         if literal is not None:
             return literal
@@ -353,7 +359,7 @@ class Fusion:
         return node.op == "input" and isinstance(self.writer.facts.inputs.get(node.text), (int, float))
 
     def _index(self, node: Node, shape: Shape, text: str) -> tuple[str, str]:
-        """C text of an operand's index, and its Python text (expanded where no short index exists)."""
+        """Returns C text of an operand's index, and its Python text (expanded where no short index exists)."""
         rank = len(self.shape)
         wide = (1,) * (rank - len(shape)) + tuple(shape)
         if same(wide, self.shape):
@@ -380,7 +386,7 @@ class Fusion:
         return self.place, f"{self.writer.tensor(node)}.expand_as({self.bearer}).contiguous()"
 
     def along(self, dim: int) -> str:
-        """C text of the index along one dimension."""
+        """Returns C text of the index along one dimension."""
         if dim in self.axes:
             return self.axes[dim]
         if self.shape[dim] == 1:
@@ -391,25 +397,25 @@ class Fusion:
         return index
 
     def pointer(self, node: Node, wanted: str = "") -> str:
-        """C name of an operand that is read at indices of the caller's own."""
+        """Returns the C name of an operand that the caller reads at indices of its own."""
         text = self.writer.flat(node)
         return self.pointer_to(text, CTYPES.get(self.writer.kind(node), "float"), wanted)
 
     def pointer_to(self, text: str, ctype: str = "float", wanted: str = "") -> str:
-        """The same for Python text of a tensor."""
+        """Returns the C name for Python text of a tensor."""
         return self.operands.name(wanted or text.replace("self.", ""), f"const {ctype}*", text)
 
     def integer(self, wanted: str, python: str) -> str:
-        """C name of a whole number of the host; `{y}` in the text is the output's name."""
+        """Returns the C name of an integer of the host; `{y}` in the text is the output's name."""
         return self.operands.name(wanted, "int", python)
 
     def over(self, dims: Any) -> str:
-        """C text of the place divided by the elements over some dimensions of the output."""
+        """Returns C text of the place divided by the number of elements over some dimensions of the output."""
         dims = [d for d in dims if self.shape[d] != 1]
         return f"{self.place} / {self.count(dims)}" if dims else self.place
 
     def count(self, dims: Any) -> str:
-        """A parameter with the number of elements over dimensions of the output, side by side."""
+        """Returns a parameter with the number of elements over adjacent dimensions of the output."""
         dims = [d for d in dims if self.shape[d] != 1]
         rank = len(self.shape)
         sizes = " * ".join(f"{self.bearer}.shape[{d if d == 0 else d - rank}]" for d in dims)
@@ -422,7 +428,7 @@ class Fusion:
 
 
 def c_number(text: str) -> str | None:
-    """A Python literal, or arithmetic of literals, as C text in float; None for anything else."""
+    """Returns a Python literal, or arithmetic of literals, as C text in float; None for anything else."""
     try:
         return _c_number(syntax.expression(text))
     except (SyntaxError, KeyError):
@@ -434,7 +440,7 @@ _C_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 def _c_number(node: ast.expr, outer: bool = True) -> str:
-    """Raises KeyError for what is no literal arithmetic."""
+    """Returns C text of literal arithmetic. Raises KeyError for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         return f"{float(node.value)!r}f" if math.isfinite(node.value) else "INFINITY"
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

@@ -1,4 +1,4 @@
-"""Elementwise kernels whose threads move four floats at once."""
+"""Writes elementwise kernels whose threads load and store four floats at once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _LANES = "xyzw"
 
 
 def vectorised(name: str, fusion: Fusion, text: str, parameters: str) -> str:
-    """The kernel's text, or empty where an operand is no float, or is read at another index than the element's own.
+    """Returns the kernel's text.
 
-    The operators become a device function of one element. Tensors begin at addresses that are multiples of 16 bytes
-    (torch's own allocations do); the last elements, where their number is no multiple of four, come one by one.
+    Returns "" where an operand is not float, or is read at an index other than the element's own. The operators become
+    a device function of one element. Tensors must begin at multiples of 16 bytes (torch's own allocations do). The last
+    elements, where their number is no multiple of four, are computed one by one.
     """
     loads = [m for s in fusion.statements if (m := _LOAD.fullmatch(s.strip()))]
     rest = [s for s in fusion.statements if not _LOAD.fullmatch(s.strip())]

@@ -1,10 +1,10 @@
-"""What a task's forward computes, an operator a line, and where an answer computes which.
+"""Writes a plan into a candidate: one line for each operator of forward, and comments where each is computed.
 
-A small model loses its place in a long chain of operators. With a line for each at the head, in order and with its
-operands, and with that line again where the operator is computed, every step can be copied from what stands above it.
-The names of the lines are the names of what the answer computes, too: `t3 = tanh(t2)` is the variable `t3` of a kernel,
-the tensor `t3` of the host, the kernel `linear_t3`. So a name never depends on how often it was used before.
-A person finds in the same way what a fused kernel does where.
+A small model loses its place in a long chain of operators. A plan lists each operator with its operands at the head, in
+order, and repeats that line where the operator is computed. Every step can then be copied from a line above it. The
+names of the lines are also the names of the values in the candidate: `t3 = tanh(t2)` is the variable `t3` of a kernel,
+the tensor `t3` of the host and the kernel `linear_t3`. So a name never depends on how often it was used before. A
+reader finds the operators of a fused kernel in the same way.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _LEAVES = ("input", "tensor", "number", "count", "size", "constant")
 _SPELLED = (*ELEMENTWISE, "softmax", "log_softmax", "softmin")
 _HEAD = "kernels = Module("
 _MARK, _TITLE = "\x01", "\x02"
-"""Characters that no text of a kernel has: before an operator's name behind a statement; before names above a kernel.
-They become comments at the end, for until then kernels are told apart by their text."""
+"""Marks that no kernel text contains: one stands before an operator's name behind a statement, one before the names
+above a kernel. They become comments at the end, because until then kernels are told apart by their text."""
 NAME = re.compile(r"[tu]\d+")
-"""What an operator is called: as forward calls it (`tasks.normal_form.steps`), or what is no name there."""
+"""An operator's name: as in forward (`tasks.normal_form.steps`), or a new one where forward has no name for it."""
 _COMMENTS = re.compile(
     r"^(?:# [\w.\[\]]+: (?:\d+d|number|tensor)| *(?:#|//) [tu]\d+(?: = .*|(?:, [tu]\d+)*))\n", re.MULTILINE
 )
@@ -33,7 +33,7 @@ _UNSEEN = re.compile(f"{_MARK}[tu]\\d+|{_TITLE}[^\n]*\n")
 
 
 class AnswerPlan:
-    """The operators of an expression by name, and which of them a lowered node is a part of.
+    """Names the operators of an expression, and tells which operator a lowered node is a part of.
 
     `named`: nodes to which forward gives names of its own, such as `t1`.
     """
@@ -44,13 +44,13 @@ class AnswerPlan:
         """Name -> the operator with its operands: `sigmoid(t1)`."""
         once = Counter(named.values())
         self._given = {n: name for n, name in named.items() if NAME.fullmatch(name) and once[name] == 1}
-        taken = {node.text for node in nodes(root)}  # an input may be called so, too
+        taken = {node.text for node in nodes(root)}  # an input may have such a name, too
         numbered = (f"{'u' if self._given else 't'}{k}" for k in itertools.count(1))
         self._free = (name for name in numbered if name not in taken)
         self.ranks: dict[str, int] = {}
-        """Name, also of an input -> how many dimensions it has, where that is known."""
+        """Name of an operator or input -> its number of dimensions, where that is known."""
         self.attributes: dict[str, str] = {}
-        """Attributes that are operands -> how many dimensions they have, or that they are numbers."""
+        """Attributes that are operands -> their number of dimensions, or that they are numbers."""
         self._owners: dict[Node, str] = {}
         self._results: dict[Node, str] = {}
         used = set(nodes(root))
@@ -76,10 +76,10 @@ class AnswerPlan:
         self.lines[self.names[node]] = f"{node.op}({', '.join(parts)})"
 
     def own(self, node: Node, lowered: Node, operands: Container[Node], dim: str, rank: int | None) -> None:
-        """Notes that an operator of the text became `lowered`, whose `operands` are others' already.
+        """Records that an operator of the text became `lowered`; its `operands` belong to other operators.
 
-        `dim`: the dimension that it works along, where it is known, in place of the option's text. `rank`: how many
-        dimensions its value has; None where the text does not tell.
+        `dim`: the dimension that it works along, where known, in place of the option's text. `rank`: the number of
+        dimensions of its value; None where the text does not tell.
         """
         if node.text.startswith("self.") and node.op in ("tensor", "number"):
             kind = "tensor" if rank is None else f"{rank}d"
@@ -101,20 +101,21 @@ class AnswerPlan:
             stack += part.args
 
     def owner(self, part: Node) -> str:
-        """The name of the operator that a lowered node is a part of; empty where it is none's."""
+        """Returns the name of the operator that a lowered node is a part of; empty for none."""
         return self._owners.get(part, "")
 
     def result(self, node: Node) -> str:
-        """The name of the operator whose value a lowered node is; empty where it is only a part of one."""
+        """Returns the name of the operator whose value a lowered node is; empty for a mere part of one."""
         return self._results.get(node, "")
 
     def part(self, what: str, node: Node) -> str:
-        """A name for something of the operator that a lowered node belongs to: `linear_t2`."""
+        """Returns a name for a part of the operator that a lowered node belongs to: `linear_t2`."""
         owner = self.result(node) or self.owner(node)
         return f"{what}_{owner}" if owner else what
 
     def computed(self, root: Node, there: Container[Node]) -> list[str]:
-        """Names of what is computed for a lowered node, in order, where some nodes are `there` already."""
+        """Returns the names that are computed for a lowered node, in order, given the nodes that are `there`
+        already."""
         seen: set[Node] = set()
         stack = [root]
         while stack:
@@ -126,7 +127,7 @@ class AnswerPlan:
         return [name for name in self.lines if name in names]
 
     def written(self, text: str, inputs: Sequence[str]) -> str:
-        """An answer with its marks as comments; at its head what the operands are, and all operators."""
+        """Returns the candidate with marks as comments, and with the operands and all operators listed at its head."""
         text = re.sub(f"{_TITLE}([^\n]*)\n", r"// \1\n", text)
         text = "\n\n".join(map(self._explained, text.split("\n\n")))  # a kernel has no empty lines
         lines = "".join(f"# {name}: {self.ranks[name]}d\n" for name in inputs if name in self.ranks)
@@ -137,7 +138,7 @@ class AnswerPlan:
         return text.replace(_HEAD, lines + _HEAD, 1)
 
     def _explained(self, kernel: str) -> str:
-        """A kernel with a comment before each marked statement: the first of an operator says all of it."""
+        """Puts a comment before each marked statement of a kernel; the first one of an operator gives its full line."""
         lines: list[str] = []
         said: set[str] = set()
         for line in kernel.split("\n"):
@@ -151,31 +152,31 @@ class AnswerPlan:
 
 
 def marked(statement: str, name: str) -> str:
-    """A statement that begins an operator."""
+    """Marks a statement that begins an operator."""
     return f"{statement}{_MARK}{name}"
 
 
 def titled(kernels: str, names: list[str]) -> str:
-    """A text of device functions and kernels with names above its first kernel."""
+    """Puts names above the first kernel of a text."""
     return re.sub(r'^extern "C"', f'{_TITLE}{", ".join(names)}\nextern "C"', kernels, count=1, flags=re.MULTILINE)
 
 
 def title(kernels: str) -> str:
-    """The names above a text's first kernel; empty where there are none."""
+    """Returns the names above a text's first kernel; empty for none."""
     found = re.search(f"{_TITLE}([^\n]*)\n", kernels)
     return found[1] if found else ""
 
 
 def stands_for(names: str, kernel: str) -> str:
-    """In place of a kernel: that another one computes these names, too."""
+    """Returns the line that replaces a shared kernel: it names the kernel that computes these values, too."""
     return f"// {names}: {kernel}"
 
 
 def without_plan(answer: str) -> str:
-    """An answer of `write` as it is without a plan."""
+    """Returns a candidate of `write` without its plan."""
     return _COMMENTS.sub("", _SERVED.sub("", answer))
 
 
 def unmarked(text: str) -> str:
-    """A text without marks and titles."""
+    """Returns a text without marks and titles."""
     return _UNSEEN.sub("", text)

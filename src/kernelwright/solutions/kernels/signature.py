@@ -1,7 +1,7 @@
-"""The signatures of the kernels in a CUDA text: names, namespaces, template parameters, and what each argument is.
+"""Reads the signatures of the kernels in a CUDA text: names, namespaces, template parameters and argument types.
 
-Reads tokens, compiles nothing. What a launch from Python cannot pass (a struct, a reference, a half by value) is a
-`CandidateError` that names kernel and parameter.
+Works on tokens and compiles nothing. An argument that a launch from Python cannot pass (a struct, a reference, a half
+by value) raises a `CandidateError` that names kernel and parameter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPENING = frozenset("([{")
 
 @dataclass(frozen=True)
 class Argument:
-    """One parameter of a kernel: its C++ type as a launch converts to it, and what Python passes for it."""
+    """One parameter of a kernel: its C++ type as a launch converts to it, and the kind of value that Python passes."""
 
     name: str
     type: str
@@ -39,7 +39,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelTemplateParameter:
-    """`type` is the text before the name: `typename`, `int`; `default` is empty where there is none."""
+    """A template parameter. `type` is the text before the name: `typename`, `int`; `default` may be empty."""
 
     type: str
     name: str
@@ -64,13 +64,13 @@ class KernelSignature:
 
     @property
     def callee(self) -> str:
-        """What stands before `<<<`."""
+        """The text before `<<<`."""
         return self.instance or self.name
 
 
 @dataclass(frozen=True)
 class KernelDeclaration:
-    """A kernel as it is declared, with the tokens of its parameters."""
+    """A declared kernel, with the tokens of its parameters."""
 
     name: str
     template: tuple[KernelTemplateParameter, ...]
@@ -78,13 +78,13 @@ class KernelDeclaration:
 
 
 class Signatures:
-    """What a CUDA text declares."""
+    """The kernels and type aliases that a CUDA text declares."""
 
     def __init__(self, cuda: str) -> None:
         self._tokens = tokenize(cuda)
         self.aliases = _aliases(self._tokens)
         self.declared: dict[str, KernelDeclaration] = {}
-        scopes: list[tuple[int, str]] = []  # where a brace closes, and the namespace that it holds
+        scopes: list[tuple[int, str]] = []  # position of a closing brace, and the namespace that it ends
         k = 0
         while k < len(self._tokens):
             token = self._tokens[k]
@@ -105,9 +105,9 @@ class Signatures:
             k += 1
 
     def kernels(self, instances: Sequence[str]) -> list[KernelSignature]:
-        """Every kernel that is no template, and of templates the `instances`, names such as `scale<float, 256>`.
+        """Returns every kernel that is no template, and the `instances` of templates, e.g. `scale<float, 256>`.
 
-        Instances of kernels that the text does not declare are left out. Raises `CandidateError`.
+        Leaves out instances of kernels that the text does not declare. Raises `CandidateError`.
         """
         plain = [d for d in self.declared.values() if not d.template]
         found = [KernelSignature(d.name, self._arguments(d, {})) for d in plain]
@@ -169,12 +169,12 @@ class Signatures:
 
 
 def base_name(instance: str) -> str:
-    """`scale` of `scale<float, 256>`; the namespace stays."""
+    """Returns `scale` for `scale<float, 256>`; keeps the namespace."""
     return instance.partition("<")[0].strip().removeprefix("::")
 
 
 def _namespace(tokens: Sequence[Token], brace: int) -> str | None:
-    """The namespace that the brace opens, empty for `extern "C"` and one without a name; None for another brace."""
+    """Returns the namespace that the brace opens; "" for `extern "C"` and unnamed ones, None for other braces."""
     k = brace - 1
     words: list[str] = []
     while k >= 0 and (tokens[k].kind == "word" or tokens[k].text == "::"):
@@ -188,7 +188,7 @@ def _namespace(tokens: Sequence[Token], brace: int) -> str | None:
 
 
 def _declared(tokens: Sequence[Token], marker: int) -> KernelDeclaration | None:
-    """The kernel whose `__global__` is at `marker`; None where no parameter list follows."""
+    """Returns the kernel whose `__global__` is at `marker`; None where no parameter list follows."""
     every = list(tokens)
     k = marker + 1
     while k + 1 < len(every):
@@ -208,7 +208,7 @@ def _declared(tokens: Sequence[Token], marker: int) -> KernelDeclaration | None:
 
 
 def _template_before(tokens: list[Token], marker: int) -> tuple[KernelTemplateParameter, ...]:
-    """The parameters of the `template <...>` that the declaration begins with."""
+    """Returns the parameters of the `template <...>` before a declaration."""
     start = marker
     while start > 0 and tokens[start - 1].text not in (";", "}", "{") and tokens[start - 1].kind != "directive":
         start -= 1
@@ -234,7 +234,7 @@ def _template_parameter(tokens: Sequence[Token]) -> KernelTemplateParameter:
 
 
 def _template_values(declared: KernelDeclaration, instance: str) -> list[str]:
-    """What an instance gives each template parameter."""
+    """Returns the values that an instance gives each template parameter. Raises `CandidateError`."""
     tokens = tokenize(instance)
     opening = next((k for k, t in enumerate(tokens) if t.text == "<"), len(tokens))
     given = [_text(p) for p in _pieces(tokens[opening + 1 : -1])] if opening < len(tokens) else []
@@ -248,7 +248,7 @@ def _template_values(declared: KernelDeclaration, instance: str) -> list[str]:
 
 
 def _pieces(tokens: list[Token]) -> list[list[Token]]:
-    """The stretches between commas, brackets and angles skipped."""
+    """Splits tokens at commas outside brackets and angles."""
     out: list[list[Token]] = [[]]
     k = 0
     while k < len(tokens):
@@ -267,7 +267,7 @@ def _pieces(tokens: list[Token]) -> list[list[Token]]:
 
 
 def _split(tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
-    """A parameter's name (empty where it has none) and its type; an array is the pointer that it decays to."""
+    """Returns a parameter's name (may be empty) and its type; an array becomes a pointer."""
     texts = [t.text for t in tokens]
     end = texts.index("=") if "=" in texts else len(texts)
     kept = [t for t in tokens[:end] if t.text not in _DROPPED]
@@ -285,7 +285,7 @@ def _split(tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
 
 
 def _text(tokens: Sequence[Token]) -> str:
-    """Tokens as one readable line."""
+    """Returns tokens as one readable line."""
     out = ""
     for token in tokens:
         tight = token.text in ("*", "&", ",", ">", "::", "<", ")", "]", "[") or out.endswith(("::", "<", "("))
@@ -294,7 +294,7 @@ def _text(tokens: Sequence[Token]) -> str:
 
 
 def _aliases(tokens: list[Token]) -> dict[str, list[Token]]:
-    """Names that stand for types: `using`, `typedef`, `#define` of one word, and enumerations (as `int`)."""
+    """Returns the names that stand for types: `using`, `typedef`, `#define` of one word, enumerations (as `int`)."""
     found: dict[str, list[Token]] = {}
     for k, token in enumerate(tokens):
         if token.kind == "directive":

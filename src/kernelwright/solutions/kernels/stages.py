@@ -1,26 +1,25 @@
-"""From an expression to kernels and host lines: the `Writer`, and the elementwise operators fused around an anchor.
+"""Turns an expression into kernels and host lines: the `Writer`, and elementwise operators fused after an anchor.
 
-Vocabulary, for whoever adds an operator:
+To add an operator, you need these terms:
 
 - An *anchor* is an operator with a kernel of its own. `ANCHORS[op]` is a function `(writer, node, epilogue) -> str` in
   a module of `families/` (named in `families/__init__.py`). It writes the kernel (`writer.kernel`), allocates, launches
-  (`writer.line`, `writer.launch`) and returns the Python name of a contiguous float32 tensor with the result. Operands
-  come from `writer.tensor(node.args[0])`, which lowers what is before it. Register with `@anchor("conv")`.
-- The `Epilogue` is what elementwise operators make of each result. In the kernel, where the result `acc` of the element
-  with linear index `o` (long long, in the shape that the anchor's node has) is ready, write
-  `epilogue.store("y", "acc", "o", indent, axes)`: statements that end in `y[o] = …;`. It may be empty: then that is all
-  they are. `axes` maps dimensions of the result to C variables that hold the index there, e.g. `{1: "c"}`: a bias of
-  shape (C, 1, 1) is then read as `bias[c]`. After that, `epilogue.parameters` is the text to append to the kernel's
-  parameters (each with a comma before), `epilogue.arguments("y")` the same for the launch, given the output's name.
-  The output's shape is the anchor's own: operators that would widen it are not fused.
-- An anchor that cannot fuse anything (its result is not written by one statement) is registered with
-  `@anchor(..., fuses=False)` and gets an empty epilogue.
-- `writer.shape(node)`: sizes as the text declares them, -1 where not known; build only the rank and ones into a kernel.
-  `SHAPES[op]` has the rule of an operator: `(writer, node) -> Shape`; an operator without a rule keeps the shape of
-  its first operand.
-- `writer.option(node, name)`: the value of an option, where the text fixes it; `node.option(name)` is its Python text.
-- `writer.number(text)` gives a Python number as CUDA text: a literal for what is literal, a parameter otherwise; within
-  an epilogue this happens by itself.
+  (`writer.line`, `writer.launch`) and returns the Python name of a contiguous float32 tensor with the result. It gets
+  operands from `writer.tensor(node.args[0])`, which lowers them first. Register it with `@anchor("conv")`.
+- The `Epilogue` holds the elementwise operators after an anchor. Let `acc` be the result of the element with linear
+  index `o` (long long, in the shape of the anchor's node). Where `acc` is ready in the kernel, write
+  `epilogue.store("y", "acc", "o", indent, axes)`: statements that end in `y[o] = …;`. An empty epilogue gives that
+  statement alone. `axes` maps dimensions of the result to C variables that hold the index there, e.g. `{1: "c"}`: a
+  bias of shape (C, 1, 1) is then read as `bias[c]`. Afterwards `epilogue.parameters` is the text to append to the
+  kernel's parameters (each with a comma before), and `epilogue.arguments("y")` the same for the launch, given the
+  output's name. The output has the anchor's own shape: operators that would widen it are not fused.
+- An anchor that cannot fuse (its result is not written by one statement) is registered with `@anchor(..., fuses=False)`
+  and gets an empty epilogue.
+- `writer.shape(node)` returns the sizes that the text declares, -1 for unknown ones. Build only the rank and sizes of
+  one into a kernel. `SHAPES[op]` holds the rule of an operator: `(writer, node) -> Shape`; an operator without a rule
+  keeps the shape of its first operand.
+- `writer.option(node, name)` returns the value of an option that the text fixes; `node.option(name)` is its Python
+  text.
 """
 
 from __future__ import annotations
@@ -46,15 +45,16 @@ from kernelwright.solutions.read.wholes import whole
 Anchor = Callable[["Writer", Node, "Epilogue"], str]
 ANCHORS: dict[str, Anchor] = {}
 FUSING: set[str] = set()
-"""Anchors that take an epilogue."""
+"""The anchors that take an epilogue."""
 REGIONS: list[Callable[[Writer, Node], Callable[[], str] | None]] = []
-"""Lowerings that take elementwise operators together with what is below them: given a node, how, or None."""
+"""Lowerings that take elementwise operators together with the reductions below them. Each returns for a node the
+function that writes it, or None."""
 _WHOLE = frozenset(("input", "tensor", "tuple", "arange", "cast", "contiguous", *NUMBERS))
-"""What `Writer.apart` leaves as it is: no operator, or one without elements of its own."""
+"""Nodes that `Writer.apart` leaves unchanged: they are no operators, or have no elements of their own."""
 _PICKS = frozenset(("pick", "gather", "repeat_interleave", "flip", "roll", "pad", "cat", "stack"))
 """Readers that are operators of the text, not views."""
 RESHAPES: set[str] = set()
-"""Anchors that only give the same elements in the same order another shape."""
+"""Anchors that only change the shape: the same elements in the same order."""
 SHAPES: dict[str, Callable[[Writer, Node], Shape]] = {}
 
 
@@ -81,7 +81,7 @@ def shape_rule(*ops: str) -> Callable[[Callable[[Writer, Node], Shape]], Callabl
 
 @dataclass(frozen=True)
 class _Begun:
-    """A tensor that is being lowered: its first line and its first kernel."""
+    """A tensor that is being lowered, with the positions of its first line and its first kernel."""
 
     node: Node
     line: int
@@ -99,7 +99,7 @@ class Writer(Values):
     ) -> None:
         self.reference = reference
         self.plan = plan
-        """What to say in comments; nothing without."""
+        """The source of comments; None writes no comments."""
         self.facts = facts or read_facts(reference)
         self.schedule = schedule
         self.kernels: list[str] = []
@@ -110,7 +110,7 @@ class Writer(Values):
         self._kernel_names: set[str] = set()
         self._tensors: dict[Node, str] = {}
         self._begun: list[_Begun] = []
-        """The tensors that are being lowered, each for the one before it."""
+        """The stack of tensors that are being lowered; each is an operand of the one before it."""
         self._shapes: dict[Node, Shape] = {}
         self.floats: set[str] = set()
         """Python names of tensors that are known to hold float32 in row-major order."""
@@ -121,14 +121,14 @@ class Writer(Values):
         """Python names of views that were made, which need not be in row-major order."""
         self.root: Node | None = None
         self.lowered: dict[Node, Node] = {}
-        """Values of the text -> what they became (see `lowering.lower`)."""
+        """Value of the text -> the node that it became (see `lowering.lower`)."""
         self.titles: dict[Node, str] = {}
         """Lowered node -> the operator of the text that it stands for."""
 
     # Text --------------------------------------------------------------------------------------------------------
 
     def fresh(self, name: str) -> str:
-        """A Python name that nothing else uses: `name`, or `name2`, …"""
+        """Returns an unused Python name: `name`, or `name2`, …"""
         found, count = name, 2
         while found in self._names:
             found, count = f"{name}{count}", count + 1
@@ -136,12 +136,15 @@ class Writer(Values):
         return found
 
     def local(self, name: str) -> str:
-        """A Python name for a number that is used at once: the name itself, unless forward's own names have it."""
+        """Returns a Python name for a number that is used at once: `name`, or `name_` where forward uses `name`
+        itself."""
         return f"{name}_" if name in self.reference.inputs or name in self.facts.constants else name
 
     def result(self, name: str = "y", node: Node | None = None) -> str:
-        """A Python name for a value, that of the tensor being computed unless a node is given; with a plan its
-        operator's name, else `name`."""
+        """Returns a Python name for a value, by default the tensor that is being computed.
+
+        With a plan it is the operator's name, else `name`.
+        """
         node = node or (self._begun[-1].node if self._begun else None)
         if not self.plan or node is None:
             return self.fresh(name)
@@ -149,7 +152,7 @@ class Writer(Values):
         return self.fresh(name if said == "part" or said in self._names else said)
 
     def kernel_name(self, op: str) -> str:
-        """`<op>_kernel`, numbered where there are several; with a plan `<op>_t3`, if it computes `t3`."""
+        """Returns `<op>_kernel`, numbered after the first; with a plan `<op>_t3` for a kernel that computes `t3`."""
         of = self.plan.part("", self._begun[-1].node) if self.plan and self._begun else ""  # "_t3"
         found, count = f"{op}{of or '_kernel'}", 2
         while found in self._kernel_names:
@@ -163,7 +166,7 @@ class Writer(Values):
             self.kernels.append(text.strip("\n"))
 
     def has_kernel(self, text: str) -> bool:
-        """Whether the same text is there already."""
+        """Tells whether the same text was added before."""
         return unmarked(text.strip("\n")) in map(unmarked, self.kernels)
 
     def line(self, text: str) -> None:
@@ -172,18 +175,18 @@ class Writer(Values):
         self.lines.append(text)
 
     def resolved(self, text: str) -> str:
-        """Python text with hidden names of tensors (see `forward`) replaced by the tensors' own."""
+        """Replaces hidden names of tensors (see `read.forward`) in Python text by the tensors' own names."""
         for name in sorted(set(re.findall(r"\b__n\d+\b", text))):
             text = re.sub(rf"\b{name}\b", self.tensor(self._sized(self._hidden(name))), text)
         return text
 
     def _hidden(self, name: str) -> Node:
-        """The value that a hidden name stands for, lowered as what computes it is."""
+        """Returns the value that a hidden name stands for, in its lowered form."""
         node = self.reference.hidden[name]
         return self.lowered.get(node, node)
 
     def _sized(self, node: Node) -> Node:
-        """A tensor with the same sizes as a node that need not be computed for its sizes alone."""
+        """Returns a tensor of the same sizes as a node, to avoid computing the node for its sizes alone."""
         while node.op in FUSED and node not in self._tensors:
             alike = [a for a in node.args if a.op not in NUMBERS and same(self.shape(a), self.shape(node))]
             if not alike:
@@ -198,7 +201,7 @@ class Writer(Values):
     # Values ------------------------------------------------------------------------------------------------------
 
     def output(self, root: Node) -> str:
-        """Writes the whole of forward, already lowered; returns the Python text of what it returns."""
+        """Writes all of forward, already lowered; returns the Python text of its return value."""
         for part in root.args if root.op == "tuple" else (root,):
             if whole(self, part) and self.kind(part) in ("float", "half"):
                 raise Unreadable(f"no template for {part.op} of whole numbers")
@@ -212,7 +215,8 @@ class Writer(Values):
         return result
 
     def tensor(self, node: Node) -> str:
-        """Python text of a contiguous tensor with a node's value, in float32 (or long, int, bool for such inputs)."""
+        """Returns Python text of a contiguous tensor with a node's value, in float32 (or long, int, bool for such
+        inputs)."""
         if node not in self._tensors:
             self._tensors[node] = self._said(node)
             if self.kind(node) in ("float", "half"):
@@ -220,15 +224,15 @@ class Writer(Values):
         return self._tensors[node]
 
     def floats_of(self, node: Node) -> str:
-        """The same for kernels that read float32 alone. Raises `Unreadable`."""
+        """Returns `tensor(node)` for kernels that read float32 only. Raises `Unreadable` for other kinds."""
         if self.kind(node) not in ("float", "half"):
             raise Unreadable(f"no template for {node.op} of {self.kind(node)} joined or repeated")
         return self.tensor(node)
 
     def _said(self, node: Node) -> str:
-        """Lowers a node; with a plan, its first line and its first kernel tell what it computes.
+        """Lowers a node; with a plan, comments its first line and its first kernel with the values that they compute.
 
-        What it takes from elsewhere is lowered on the way: its own lines are those behind.
+        Operands are lowered on the way, so the node's own lines are those after its last operand's.
         """
         self._begun.append(_Begun(node, len(self.lines), len(self.kernels)))
         try:
@@ -245,12 +249,15 @@ class Writer(Values):
         return name
 
     def apart(self, node: Node) -> Node:
-        """What stands for an operator's value that gets a tensor of its own; views and numbers stay as they are."""
+        """Gives an operator's value a tensor of its own and returns a node for that tensor.
+
+        Views and numbers are returned unchanged.
+        """
         if node.op in _WHOLE or node.op in RESHAPES or node.op in READERS and node.op not in _PICKS:
             return node
         try:
             declared = Declared(self.shape(node), self.kind(node))
-        except Unreadable:  # nothing that reads it may need to know
+        except Unreadable:  # its users may not need the shape
             return node
         self._users.clear()
         self.count_users(node)
@@ -261,17 +268,18 @@ class Writer(Values):
         return stand
 
     def has(self, node: Node) -> bool:
-        """Whether a node's value is in a tensor already."""
+        """Tells whether a tensor with a node's value exists already."""
         return node in self._tensors
 
     def bearer(self, node: Node) -> str:
-        """Python text of a tensor with a node's shape, if possible without computing it."""
+        """Returns Python text of a tensor with a node's shape, if possible without computing the node's value."""
         if node.op in READERS and not self.has(node) and (found := READERS[node.op].bearer(self, node)):
             return found
         return self.tensor(node)
 
     def moved(self, name: str) -> bool:
-        """Whether a tensor is a view whose dimensions may lie in another order in memory: `empty_like` keeps that."""
+        """Tells whether a tensor is a view whose dimensions may be permuted in memory; `empty_like` would keep that
+        order."""
         node = next((n for n, view in self.views.items() if view == name), None)
         while node is not None and node in self.views:
             if node.op not in ("piece", "narrow", "index", "select"):
@@ -280,7 +288,7 @@ class Writer(Values):
         return False
 
     def flat(self, node: Node) -> str:
-        """Python text of a contiguous tensor with a node's elements, in whatever shape."""
+        """Returns Python text of a contiguous tensor with a node's elements, in any shape."""
         while node.op in RESHAPES and node not in self._tensors:
             node = node.args[0]
         return self.tensor(node)
@@ -302,7 +310,7 @@ class Writer(Values):
         raise Unreadable(f"no template for {node.op}")
 
     def _constant(self, node: Node) -> str:
-        """A tensor of one value, made by torch."""
+        """Adds the line that makes a tensor of one value with torch."""
         name = self.fresh("fill")
         if node.args:
             self.line(f"{name} = torch.full_like({self.bearer(node.args[0])}, {node.text}, dtype=torch.float32)")
@@ -326,7 +334,7 @@ class Writer(Values):
         return node.text
 
     def _fused(self, node: Node) -> str:
-        """Elementwise operators: into the kernel of an anchor below them, else in a kernel of their own."""
+        """Lowers elementwise operators: into the kernel of the anchor below them, else in a kernel of their own."""
         if how := self.how(node):
             return how()
         if below := self.fusing(node):
@@ -334,15 +342,18 @@ class Writer(Values):
         return elementwise(self, node)
 
     def how(self, node: Node) -> Callable[[], str] | None:
-        """What lowers elementwise operators together with reductions below them, if anything does."""
+        """Returns the function that lowers elementwise operators together with reductions below them, or None."""
         if node not in self._ways:
             found = (way(self, node) for way in REGIONS)
             self._ways[node] = next((f for f in found if f), None)
         return self._ways[node]
 
     def reads(self, root: Node, inside: Callable[[Node], bool] = lambda node: False) -> frozenset[Node]:
-        """Elementwise nodes below `root` that are better computed by kernels of their own: those that fuse into an
-        anchor or into rows. Nodes that are `inside` belong to the root's own kernel and are entered."""
+        """Returns the elementwise nodes below `root` that get kernels of their own.
+
+        These nodes fuse into an anchor or into a row kernel. Nodes that are `inside` belong to the root's own kernel
+        and are entered.
+        """
         found: set[Node] = set()
         seen: set[Node] = set()
         stack = list(root.args)
@@ -359,7 +370,8 @@ class Writer(Values):
         return frozenset(found)
 
     def _splits(self, root: Node) -> bool:
-        """Whether a value between `root` and the anchor below it is needed elsewhere, too: it is what to fuse there."""
+        """Tells whether a value between `root` and the anchor below it has other users. That value is then fused
+        instead."""
         for node in region(root):
             if node != root and self.fusing(node):
                 if sum(arg == node for user in region(root) for arg in user.args) < self._users[node]:
@@ -367,9 +379,9 @@ class Writer(Values):
         return False
 
     def fusing(self, node: Node) -> Node | None:
-        """The anchor into whose kernel an elementwise node would go, if any."""
+        """Returns the anchor into whose kernel an elementwise node would be fused, or None."""
         if self.plan and not self.plan.result(node):
-            return None  # a part of an operator stays with the rest of it
+            return None  # a part of an operator stays with the operator's other parts
         for below in leaves(node):
             if below.op in FUSING and below not in self._tensors and self._only_within(below, node):
                 if same(self.shape(below), self.shape(node)):
@@ -377,23 +389,23 @@ class Writer(Values):
         return None
 
     def title(self, node: Node) -> str:
-        """The operator of the text that a lowered node stands for, empty where it is none."""
+        """Returns the operator of the text that a lowered node stands for; empty for none."""
         return self.titles.get(node, "")
 
     def _only_within(self, below: Node, root: Node) -> bool:
-        """Whether every use of a node is by the elementwise operators under `root`."""
+        """Tells whether all uses of a node are by the elementwise operators under `root`."""
         uses = sum(arg == below for user in region(root) for arg in user.args)
         return uses == self._users[below]
 
     def count_users(self, root: Node) -> None:
-        """Counts how often each value is used; needed once before lowering."""
+        """Counts the uses of each value; call it once before lowering."""
         for node in nodes(root):
             self._users.update(node.args)
 
     # Facts -------------------------------------------------------------------------------------------------------
 
     def shape(self, node: Node) -> Shape:
-        """Sizes as declared, -1 for unknown ones. Raises `Unreadable` where not even the rank is known."""
+        """Returns sizes as declared, -1 for unknown ones. Raises `Unreadable` where even the rank is unknown."""
         if node not in self._shapes:
             self._shapes[node] = self._shape(node)
         return self._shapes[node]
@@ -421,7 +433,8 @@ class Writer(Values):
         return self.shape(node.args[0])
 
     def kind(self, node: Node) -> str:
-        """What a node's elements are: float, long, int or bool; half and bfloat16 for inputs and weights of such."""
+        """Returns the kind of a node's elements: float, long, int or bool; half for inputs and weights of 16-bit
+        types."""
         if node.op in COMPARISONS or node.op in LOGIC:
             return "bool"
         if node.op == "reduce" and node.text in ("sum", "prod") and self.kind(node.args[0]) in ("bool", "long", "int"):
@@ -438,13 +451,13 @@ class Writer(Values):
         return "float"
 
     def rounded(self, node: Node, name: str) -> str:
-        """A result in the dtype that the reference gives it; kernels compute and store float32."""
+        """Converts a result to the reference's dtype; kernels compute and store float32."""
         computed = self.kind(node) == "float" or (self.kind(node) == "half" and node.op in READERS)
         kind = self.floating(node) if computed else ""
         return f"{name}.{kind}()" if kind in ("half", "bfloat16", "double") else name
 
     def floating(self, node: Node) -> str:
-        """The floating type of a value by torch's promotion; empty for whole numbers, truth values and numbers."""
+        """Returns the floating type of a value by torch's promotion; empty for integers, booleans and numbers."""
         if node.op in ("input", "tensor") and node not in self._floating:
             table: Mapping[str, Any] = self.facts.inputs if node.op == "input" else self.facts.tensors
             found = table.get(node.text.removeprefix("self."))
@@ -466,7 +479,7 @@ class Writer(Values):
         return self._floating[node]
 
     def _made_floating(self, node: Node) -> bool:
-        """Whether a number makes a floating value of whole numbers or truth values: `0.5 * (x > 0)` is float32."""
+        """Tells whether a Python number promotes integers or booleans to floating point: `0.5 * (x > 0)` is float32."""
         if node.op not in ("add", "sub", "mul", "div") or all(a.op == "number" for a in node.args):
             return False
         try:
@@ -475,25 +488,26 @@ class Writer(Values):
             return False
 
     def weight(self, layer: Node, name: str, text: str = "") -> str:
-        """Python text of a layer's weight or bias in float32, which may be called `text`; None where it has none."""
+        """Returns Python text of a layer's weight or bias in float32, by default `LAYER.NAME`; "None" where it has
+        none."""
         path, text = layer.text.removeprefix("self."), text or f"{layer.text}.{name}"
         if self.facts.attributes.get(f"{path}.dtype", "float") == "float":
             return text
         return "None" if self.facts.attributes.get(f"{path}.{name}") is False else f"{text}.float()"
 
     def option(self, node: Node, name: str, default: str = "None") -> Any:
-        """The value of an option that the text fixes. Raises `Unreadable` where it does not."""
+        """Returns the value of an option that the text fixes. Raises `Unreadable` where it does not."""
         return self.value(node.option(name) or default)
 
     def value(self, text: str) -> Any:
-        """The value of Python text, as far as the text of the task fixes it. Raises `Unreadable`."""
+        """Returns the value of Python text, as far as the task's text fixes it. Raises `Unreadable`."""
         for name in re.findall(r"\b__n\d+\b", text):
             self.facts.shapes[name] = self.shape(self._hidden(name))
         return self.facts.value(text)
 
 
 class Epilogue:
-    """Elementwise operators that follow an anchor: `root` is their last, `below` the anchor's node."""
+    """The elementwise operators after an anchor: `root` is the last of them, `below` the anchor's node."""
 
     def __init__(self, writer: Writer, root: Node, below: Node) -> None:
         self._writer, self._root, self._below = writer, root, below
@@ -517,8 +531,8 @@ class Epilogue:
         taken: tuple[str, ...] = (),
         operands: Operands | None = None,
     ) -> str:
-        """Statements that turn the variable `acc` into the final value and store it at `y[index]`."""
-        # Operands that an anchor shares with its epilogue are declared and passed by the anchor itself.
+        """Returns statements that apply the operators to the variable `acc` and store the result at `y[index]`."""
+        # The anchor declares and passes the operands that it shares with its epilogue.
         self._shared = operands is not None
         if not self:
             return f"{indent}{y}[{index}] = {acc};"
@@ -531,14 +545,14 @@ class Epilogue:
 
     @property
     def parameters(self) -> str:
-        """What to append to the kernel's parameters; known after `store`."""
+        """The text to append to the kernel's parameters; known after `store`."""
         if self._fusion is None or self._shared:
             return ""
         pointers = self._fusion.operands.pointers("")[0].removesuffix(", ")
         return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers("")[0]
 
     def arguments(self, y: str) -> str:
-        """What to append to the launch's arguments; known after `store`. `y`: the output's Python name."""
+        """Returns the text to append to the launch's arguments; known after `store`. `y`: the output's Python name."""
         if self._fusion is None or self._shared:
             return ""
         pointers = self._fusion.operands.pointers(y)[1].removesuffix(", ")
@@ -546,7 +560,7 @@ class Epilogue:
 
 
 def elementwise(writer: Writer, node: Node) -> str:
-    """A kernel of elementwise operators alone."""
+    """Adds a kernel of elementwise operators alone; returns the Python name of its result."""
     shape, schedule = writer.shape(node), writer.schedule
     reads = writer.reads(node)
     strided = schedule.per_thread > 1
@@ -556,7 +570,7 @@ def elementwise(writer: Writer, node: Node) -> str:
     ops = list(region(node, reads))
     name = writer.kernel_name(writer.title(node) or (node.op if len(ops) < 2 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
-    if writer.kind(node) in ("long", "int"):  # whoever reads it would take it for such
+    if writer.kind(node) in ("long", "int"):  # its users would read the float result as integers
         raise Unreadable(f"no template for {node.op} of whole numbers")
     y = writer.result()
     (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
@@ -574,7 +588,7 @@ def elementwise(writer: Writer, node: Node) -> str:
 
 
 def _by_elements(name: str, fusion: Fusion, text: str, parameters: str, strided: bool) -> str:
-    """One thread an element, or every so many elements."""
+    """Returns a kernel with one element a thread, or with a grid-stride loop where `strided`."""
     body = "\n".join(fusion.statements)
     if strided:
         return f"""
