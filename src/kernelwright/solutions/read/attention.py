@@ -1,4 +1,4 @@
-"""`nn.MultiheadAttention` and a transformer's layer in terms of linear layers, norms, views and attention."""
+"""Expresses `nn.MultiheadAttention` and a transformer's encoder layer by linear layers, norms, views and attention."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PARAMETERS = "query key value key_padding_mask need_weights attn_mask average_a
 
 
 def multihead(reader: Expressions, path: str, node: ast.Call, values: dict[str, Any]) -> tuple[Any, Any]:
-    """What a call of the layer returns: the output, and None for the weights, which no template computes.
+    """Returns the value of a call of the layer: the output, and None for the weights, which no template computes.
 
-    A mask forbids where it is true, or is added. Inputs have three dimensions. Raises `Unreadable`.
+    A boolean mask forbids where it is true; another mask is added. Inputs have three dimensions. Raises `Unreadable`.
     """
     given = dict(zip(_PARAMETERS, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
     operands = [reader.tensor(given[name], values) for name in _PARAMETERS[:3] if name in given]
@@ -26,7 +26,7 @@ def multihead(reader: Expressions, path: str, node: ast.Call, values: dict[str, 
 
 
 def _attended(reader: Expressions, path: str, operands: list[Node], masks: list[Node]) -> Node:
-    """The layer's output for a query, a key and a value, with a mask or none."""
+    """Returns the layer's output for a query, a key and a value, with a mask or none."""
     known = reader.facts.attributes
     odd = [n for n in ("add_bias_kv", "add_zero_attn", "kdim", "vdim") if known.get(f"{path}.{n}") not in (None, False)]
     if odd or (known.get(f"{path}.dropout") and known.get(f"{path}.training") is not False):
@@ -50,7 +50,7 @@ def _attended(reader: Expressions, path: str, operands: list[Node], masks: list[
 
 
 def _plain(node: ast.expr | None) -> bool:
-    """Whether an argument is not given, or None."""
+    """Tells whether an argument is absent or None."""
     return node is None or (isinstance(node, ast.Constant) and node.value is None)
 
 
@@ -59,7 +59,8 @@ def _permuted(x: Node, dims: str) -> Node:
 
 
 def _linear(reader: Expressions, x: Node, name: str, rows: str) -> Node:
-    """A linear layer whose weights are called `NAME_weight` or, behind a point, `NAME.weight`; some rows of them."""
+    """Returns a linear layer with weights `NAME_weight`, or `NAME.weight` where `name` ends in a point; some of its
+    rows."""
     names = [f"{name}{kind}" if name.endswith(".") else f"{name}_{kind}" for kind in ("weight", "bias")]
     weights = [Node("tensor", text=f"self.{n}") for n in names if n in reader.facts.tensors]
     if not weights:
@@ -69,7 +70,7 @@ def _linear(reader: Expressions, x: Node, name: str, rows: str) -> Node:
 
 
 def encoder(reader: Expressions, path: str, node: ast.Call, values: dict[str, Any]) -> Node:
-    """What a call of an encoder's layer returns. Raises `Unreadable` for masks and for other activations."""
+    """Returns the value of a call of an encoder layer. Raises `Unreadable` for masks and other activations."""
     known = reader.facts.attributes
     activation = str(known.get(f"{path}.activation")).rpartition(".")[2]
     if len(node.args) != 1 or node.keywords or activation not in ("relu", "gelu"):

@@ -1,4 +1,5 @@
-"""Changes of dtype in forward: kernels compute in float32, so among floating types only the rounding is left."""
+"""Reads changes of dtype in forward. Kernels compute in float32, so among floating types only the rounding of the
+result is left."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from kernelwright.solutions.read.wholes import MOVING
 
 
 def cast(reader: Expressions, name: str, inner: Node, node: ast.Call, values: dict[str, Any]) -> Node:
-    """A change of dtype: among floating types only what the result is rounded to."""
+    """Returns the value of a change of dtype: among floating types a `cast` node, which rounds the result only."""
     given = [*node.args, *(k.value for k in node.keywords if k.arg in ("dtype", "other"))]
     kind = name
     if name in ("to", "type_as"):
@@ -40,7 +41,7 @@ def cast(reader: Expressions, name: str, inner: Node, node: ast.Call, values: di
 
 
 def _unlike(reader: Expressions, inner: Node) -> bool:
-    """Whether a value's elements are no floating numbers."""
+    """Tells whether a value's elements are integers or booleans."""
     while inner.op in MOVING or inner.op in READERS:
         inner = inner.args[0]
     declared = reader.facts.inputs.get(inner.text) if inner.op == "input" else None
@@ -54,5 +55,5 @@ def _unlike(reader: Expressions, inner: Node) -> bool:
 
 
 def _mixed(reader: Expressions) -> bool:
-    """Whether the task has floating types other than float32."""
+    """Tells whether the task has floating types other than float32."""
     return any(getattr(v, "dtype", "") in ("half", "bfloat16", "double") for v in reader.facts.inputs.values())

@@ -1,6 +1,6 @@
-"""Values and tensors that expressions of a task's text make: a small evaluator, which runs nothing.
+"""Evaluates expressions of a task's text to values, or to the shape and dtype of a tensor. Runs nothing.
 
-What it cannot know raises `NotDeclared`. Of a tensor it knows the shape and the dtype.
+Raises `NotDeclared` for values that the text does not fix.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Declared:
 
 
 class Sizes(tuple):  # type: ignore[type-arg]
-    """A shape some of whose sizes may not be known."""
+    """A shape that raises LookupError where an unknown size (-1) is read."""
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
@@ -36,17 +36,17 @@ class Sizes(tuple):  # type: ignore[type-arg]
 
 
 class NotDeclared(Exception):
-    """The text does not say."""
+    """The text does not fix the value."""
 
 
 _LONGEST = 4096
-"""Rounds of a comprehension that are followed."""
+"""The longest comprehension that is evaluated, in rounds."""
 _MOST = 65_536
-"""Values that a list may hold, with those of lists within it."""
+"""The most values that a list may hold, nested lists included."""
 
 
 def _range(*ends: int) -> list[int]:
-    """Whole numbers in order, as many as are followed. Raises ValueError for more."""
+    """Returns `range(...)` of at most `_LONGEST` items. Raises ValueError for more."""
     found = range(*ends)
     if len(found) > _LONGEST:
         raise ValueError(f"{len(found)} numbers")
@@ -80,7 +80,7 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
 
 
 def evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
-    """The value of an expression of numbers, strings, tuples and lists. Raises `NotDeclared`."""
+    """Returns the value of an expression of numbers, strings, tuples and lists. Raises `NotDeclared`."""
     try:
         return _evaluate(node, names)
     except (ArithmeticError, TypeError, ValueError, LookupError, RecursionError) as error:
@@ -88,7 +88,7 @@ def evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
 
 
 def value_or(node: ast.expr, names: dict[str, Any], default: Any) -> Any:
-    """The value of an expression, or `default` where it is not known."""
+    """Returns the value of an expression, or `default` where it is not known."""
     try:
         return evaluate(node, names)
     except NotDeclared:
@@ -163,7 +163,7 @@ def _check_size(op: ast.operator, left: Any, right: Any) -> None:
 
 
 def _items(value: Any) -> int:
-    """How many values a value holds; numbers hold one."""
+    """Returns the number of values in a value, nested ones included; a number counts as one."""
     if isinstance(value, dict):
         value = list(value.values())
     return sum(map(_items, value)) + 1 if isinstance(value, tuple | list) else 1
@@ -205,7 +205,7 @@ _WHOLE = ("long", "int", "bool")
 _FLOATING = frozenset(
     "atan cos cosh erf exp exp2 expm1 log log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh".split()
 )
-"""Functions whose result is floating, whatever their argument is."""
+"""Functions whose result is floating, whatever their argument's dtype."""
 _KEEPING = frozenset(
     """abs add atan clamp clamp_max clamp_min clip clone contiguous copy cos cosh cpu cuda cumprod cumsum detach div erf
     exp exp2 expm1 fill flip floor ceil gelu log log1p log2 logical_not log_softmax masked_fill maximum minimum mul
@@ -215,12 +215,12 @@ _KEEPING = frozenset(
 )
 """Methods and functions of torch whose result has its arguments' shape."""
 _DEPTH = 8
-"""Functions of the module that call each other are followed so far."""
+"""The deepest nesting of calls between the module's functions that is followed."""
 _MAKERS = frozenset("randn rand zeros ones empty full normal".split())
 
 
 def declared(node: ast.expr, names: dict[str, Any]) -> Declared:
-    """A tensor's shape and dtype from the expression that makes it. Raises `NotDeclared`."""
+    """Returns a tensor's shape and dtype from the expression that makes it. Raises `NotDeclared`."""
     if isinstance(node, ast.Name) and isinstance(names.get(node.id), Declared):
         return names[node.id]  # type: ignore[no-any-return]
     if isinstance(node, ast.BinOp):
@@ -243,7 +243,7 @@ def declared(node: ast.expr, names: dict[str, Any]) -> Declared:
 
 
 def _several(node: ast.expr, names: dict[str, Any]) -> list[Declared]:
-    """The tensors of a list, or those that `torch.meshgrid` gives. Raises `NotDeclared`."""
+    """Returns the tensors of a list, or those of `torch.meshgrid`. Raises `NotDeclared`."""
     if isinstance(node, ast.List | ast.Tuple) and node.elts:
         return [declared(e, names) for e in node.elts]
     if isinstance(node, ast.Call) and dotted(node.func) == "torch.meshgrid":
@@ -273,14 +273,14 @@ def _joined(nodes: list[ast.expr], names: dict[str, Any]) -> Declared:
 
 
 def broadcast(a: Shape, b: Shape) -> Shape:
-    """The shape of an elementwise operator's result. A size of -1 is not known, but taken not to be one."""
+    """Returns the shape of an elementwise operator's result. An unknown size (-1) is taken not to be one."""
     rank = max(len(a), len(b))
     wide = [(1,) * (rank - len(s)) + tuple(s) for s in (a, b)]
     return tuple(q if p == 1 else (p if p != -1 or q == 1 else q) for p, q in zip(*wide, strict=True))
 
 
 def _picked(inner: Declared, index: ast.expr, names: dict[str, Any]) -> Declared:
-    """`x[3]`, `x[None, :, 1:]`, `x[..., 0]`: whole numbers, slices, None and one ellipsis."""
+    """Returns the tensor of `x[3]`, `x[None, :, 1:]`, `x[..., 0]`: integers, slices, None and one ellipsis."""
     parts = list(index.elts) if isinstance(index, ast.Tuple) else [index]
     constants = [p.value if isinstance(p, ast.Constant) else 0 for p in parts]
     taken = sum(v is not None and v is not ... for v in constants)
@@ -305,7 +305,7 @@ def _picked(inner: Declared, index: ast.expr, names: dict[str, Any]) -> Declared
 
 
 def _returned_by(function: ast.FunctionDef, call: ast.Call, names: dict[str, Any]) -> Declared:
-    """The tensor that a function of the module gives for these arguments, where its body is assignments."""
+    """Returns the tensor that a function of the module returns for these arguments; its body must be assignments."""
     a = function.args
     parameters = [p.arg for p in a.args]
     given = dict(zip(parameters[::-1], a.defaults[::-1], strict=False))
@@ -353,7 +353,7 @@ def _is_tensor(node: ast.expr, names: dict[str, Any]) -> bool:
 
 
 def dtype(node: ast.expr, names: dict[str, Any]) -> str:
-    """A dtype as `Declared` has it. Raises `NotDeclared`."""
+    """Returns a dtype in the spelling of `Declared`. Raises `NotDeclared`."""
     value = evaluate(node, names)
     found = DTYPES.get(str(value).removeprefix("torch."))
     if found is None:
@@ -475,7 +475,7 @@ def _by_method(name: str, inner: Declared, args: list[ast.expr], names: dict[str
 
 
 def assign(statement: ast.stmt, names: dict[str, Any]) -> None:
-    """Follows `a = value`, `a: T = value` and `a, b = values`; what is not known is forgotten."""
+    """Follows `a = value`, `a: T = value` and `a, b = values`; names with unknown values are forgotten."""
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
         return
     try:
@@ -492,7 +492,7 @@ def assign(statement: ast.stmt, names: dict[str, Any]) -> None:
 
 
 def thing(node: ast.expr, names: dict[str, Any]) -> Any:
-    """A value, or a declared tensor."""
+    """Returns a value or a declared tensor."""
     try:
         return evaluate(node, names)
     except NotDeclared:

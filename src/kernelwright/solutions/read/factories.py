@@ -1,4 +1,4 @@
-"""Tensors that forward makes of numbers: zeros, ones, ranges, identities, and values put in by number."""
+"""Reads tensors that forward makes from numbers: zeros, ones, ranges, identities, and scattered values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from kernelwright.solutions.read.interface import Expressions
 from kernelwright.solutions.read.reading import Node, Unreadable
 
 FILLED = {"zeros": "0.0", "ones": "1.0", "full": "", "empty": "0.0"}
-"""Functions that fill a tensor, with the value where the name says it; what nothing fills is written to later."""
+"""Functions that fill a tensor -> the value that the name implies. `empty` counts as zeros: forward writes to it
+later."""
 FACTORIES = frozenset((*FILLED, "arange", "eye"))
 LIKE = frozenset(f"{name}_like" for name in FILLED)
 NEW = frozenset(f"new_{name}" for name in FILLED)
 
 
 def made(reader: Expressions, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
-    """What a function of `FACTORIES` returns."""
+    """Returns the value of a call of a function of `FACTORIES`."""
     texts = [reader.text(a, values) for a in node.args]
     keywords = {str(k.arg): reader.text(k.value, values) for k in node.keywords if k.arg not in ("device", "dtype")}
     if name == "arange":
@@ -32,26 +33,26 @@ def made(reader: Expressions, name: str, node: ast.Call, values: dict[str, Any])
 
 
 def new(reader: Expressions, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
-    """What a method of `NEW` returns: `x.new_zeros(2, 3)`."""
+    """Returns the value of a call of a method of `NEW`: `x.new_zeros(2, 3)`."""
     texts = [reader.text(a, values) for a in node.args]
     keywords = {str(k.arg): reader.text(k.value, values) for k in node.keywords if k.arg not in ("device", "dtype")}
     return _filled(name.removeprefix("new_"), texts, keywords)
 
 
 def like(reader: Expressions, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
-    """What a function of `LIKE` returns."""
+    """Returns the value of a call of a function of `LIKE`."""
     value = FILLED[name.removesuffix("_like")] or reader.text(node.args[1], values)
     return Node("constant", (reader.tensor(node.args[0], values),), text=value)
 
 
 def _range(start: str, end: str, step: str, at: int = 0, rank: int = 1) -> Node:
-    """Whole numbers along one of some dimensions."""
+    """Returns a range along dimension `at` of `rank` dimensions."""
     options = (("end", end), ("start", start), ("step", step))
     return Node("arange", options=options if rank == 1 else placed(options, at, rank))
 
 
 def placed(options: tuple[tuple[str, str], ...], at: int, rank: int) -> tuple[tuple[str, str], ...]:
-    """The options of a range along dimension `at` of `rank`."""
+    """Returns the options of a range along dimension `at` of `rank`."""
     return tuple(sorted({**dict(options), "at": str(at), "rank": str(rank)}.items()))
 
 
@@ -62,7 +63,7 @@ def _filled(name: str, texts: list[str], keywords: dict[str, str]) -> Node:
 
 
 def scattered(reader: Expressions, operands: list[Node], dim: str) -> Node:
-    """`x.scatter(dim, index, value)` where each row of the index has one number: that place gets the value."""
+    """Returns `x.scatter(dim, index, value)`, for an index with one number a row: that place gets the value."""
     if len(operands) != 3:
         raise Unreadable("no template for this scatter")
     base = operands[0]

@@ -1,8 +1,8 @@
-"""What a task's text declares without being run: sizes and dtypes of inputs and weights, values of attributes.
+"""Reads the facts that a task's text declares: sizes and dtypes of inputs and weights, values of attributes.
 
-Module constants, `get_init_inputs`, the constructor and `get_inputs` are read (`declared`). What cannot be known is
-absent, never guessed: asking for it raises `Unreadable`. Sizes are those that the text declares; only the number of
-dimensions, and which of them are one, may be built into a kernel, for a task is also judged at other sizes.
+Evaluates module constants, `get_init_inputs`, the constructor and `get_inputs` with `declared`; runs nothing. Unknown
+values are absent, never guessed: asking for one raises `Unreadable`. Sizes are the declared ones. A kernel may build in
+only the number of dimensions and the dimensions of size one, because a task is also judged at other sizes.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ from kernelwright.tasks.normal_form.layers import ENCODER, encoder_parts
 
 @dataclass
 class Facts:
-    """Values that the text fixes; tensors by input name and by attribute (`self.NAME` without `self.`)."""
+    """The values that the text fixes; tensors by input name and by attribute (`self.NAME` without `self.`)."""
 
     constants: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
     constructor: dict[str, Any] = field(default_factory=dict)
-    """What names and `self.NAME` stand for within the constructor."""
+    """Values of names and of `self.NAME` within the constructor."""
     inputs: dict[str, Any] = field(default_factory=dict)
-    """By input's name: `Declared`, or a Python number."""
+    """Input name -> `Declared`, or a Python number."""
     tensors: dict[str, Declared] = field(default_factory=dict)
 
     def value(self, text: str) -> Any:
-        """The value of a Python expression over constants and `self`; raises `Unreadable` where it is not known."""
+        """Returns the value of a Python expression over constants and `self`. Raises `Unreadable` where it is
+        unknown."""
         names = self.names()
         if text in names:  # of layers in a list, too: `self.layers[0].eps`
             return names[text]
@@ -61,7 +62,7 @@ class Facts:
             raise Unreadable(f"the text does not fix the value of {text}") from error
 
     shapes: dict[str, Shape] = field(default_factory=dict)
-    """Sizes of tensors by the name that stands for them in text: inputs, and what the writer adds."""
+    """Sizes of tensors by their names in text: inputs, and hidden names that the writer adds."""
 
     def names(self) -> dict[str, Any]:
         attributes = {f"self.{k}": v for k, v in self.attributes.items()}
@@ -71,7 +72,7 @@ class Facts:
 
 
 def read_facts(reference: ReferenceText) -> Facts:
-    """What the text of a task declares."""
+    """Returns the facts that a task's text declares."""
     facts = Facts()
     functions = {n.name: n for n in reference.tree.body if isinstance(n, ast.FunctionDef)}
     for node in reference.tree.body:
@@ -92,7 +93,7 @@ def read_facts(reference: ReferenceText) -> Facts:
 
 
 def _returned(function: ast.FunctionDef, constants: dict[str, Any]) -> list[Any]:
-    """The items that a function without parameters returns in a list; None for what is not known."""
+    """Returns the items of the list that a function without parameters returns; None for unknown items."""
     names = dict(constants)
     for statement in function.body:
         assign(statement, names)
@@ -105,7 +106,7 @@ def _returned(function: ast.FunctionDef, constants: dict[str, Any]) -> list[Any]
 
 
 def _items(node: ast.expr, names: dict[str, Any]) -> list[tuple[ast.expr, dict[str, Any]]]:
-    """The expressions of a list's items, each with the names that it may read."""
+    """Returns the expressions of a list's items, each with the names that it may read."""
     if isinstance(node, ast.List | ast.Tuple):
         parts = [_items(e.value, names) if isinstance(e, ast.Starred) else [(e, names)] for e in node.elts]
         return [item for part in parts for item in part]
@@ -118,7 +119,7 @@ def _items(node: ast.expr, names: dict[str, Any]) -> list[tuple[ast.expr, dict[s
 
 
 def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts, reference: ReferenceText) -> None:
-    """Attributes with known values, and parameters and buffers with known shapes."""
+    """Reads attributes with known values, and parameters and buffers with known shapes."""
     functions = {f"def {n.name}": n for n in reference.tree.body if isinstance(n, ast.FunctionDef)}
     own = {f"self.{k}": v for k, v in facts.attributes.items()}
     names = {**facts.constants, **functions, **own, **_bound(init, [], [], {})}
@@ -149,7 +150,8 @@ def _read_body(
 
 
 def _check_compound(statement: ast.stmt) -> None:
-    """Raises `Unreadable` for a loop or condition that changes layers: the normal form may have its statements."""
+    """Raises `Unreadable` for a loop or condition that changes layers; the normal form may have plain statements
+    instead."""
     if isinstance(statement, ast.For | ast.While | ast.If | ast.With | ast.Try):
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MODES:
@@ -171,7 +173,7 @@ def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Fact
 
 
 def _changed(path: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: ReferenceText) -> None:
-    """Notes what a call such as `self.net.eval()` does to all layers below a path; "" is the whole model."""
+    """Records the effect of a call such as `self.net.eval()` on all layers below a path; "" is the whole model."""
     method, given = call.func.attr, [*call.args, *(k.value for k in call.keywords)]  # type: ignore[attr-defined]
     if method in ("eval", "train"):
         made = [m for m in reference.modules if f"{m}.dtype" in facts.attributes]  # layers made later are in training
@@ -182,7 +184,7 @@ def _changed(path: str, call: ast.Call, names: dict[str, Any], facts: Facts, ref
 
 
 def _trains(call: ast.Call, names: dict[str, Any]) -> bool:
-    """Whether `x.train()`, `x.train(mode)` or `x.eval()` leaves x in training."""
+    """Tells whether `x.train()`, `x.train(mode)` or `x.eval()` leaves x in training mode."""
     modes = [*call.args, *(k.value for k in call.keywords)]
     return call.func.attr == "train" and all(or_none(m, names) for m in modes)  # type: ignore[attr-defined]
 
@@ -199,11 +201,11 @@ _HARMLESS = frozenset("cuda cpu requires_grad_ float".split())
 _IN_HALF = frozenset(
     ["Linear", "LayerNorm", "RMSNorm", "Embedding", *(f"Conv{t}{d}d" for t in ("", "Transpose") for d in (1, 2, 3))]
 )
-"""Layers whose weights may be of half precision: they are read as float32."""
+"""Layers whose weights may have half precision; they are read as float32."""
 
 
 def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: ReferenceText) -> bool:
-    """Notes what a layer was made with, as `NAME.PARAMETER`, and the shapes of its weights."""
+    """Records a layer's constructor arguments as `NAME.PARAMETER`, and the shapes of its weights."""
     call, changes = bare_layer(call)
     if name in reference.lists:
         for path, item in zip(reference.lists[name], contained(call), strict=True):
@@ -260,7 +262,7 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
 
 
 def _weights(name: str, kind: str, given: dict[str, Any], facts: Facts) -> None:
-    """Shapes of a layer's weights, where they are known."""
+    """Records the shapes of a layer's weights, where they are known."""
     shape: tuple[Any, ...] | None = None
     if kind == "Linear":
         shape = (given.get("out_features"), given.get("in_features"))
@@ -290,7 +292,7 @@ def _weights(name: str, kind: str, given: dict[str, Any], facts: Facts) -> None:
 def _bound(
     init: ast.FunctionDef, args: list[ast.expr], keywords: list[ast.keyword], names: dict[str, Any]
 ) -> dict[str, Any]:
-    """The constructor's parameters by name, from the expressions that it is called with."""
+    """Returns the constructor's parameters by name, from the expressions of a call."""
     parameters = init.args.args[1:]
     found: dict[str, Any] = {}
     for argument, default in zip(parameters[::-1], init.args.defaults[::-1], strict=False):

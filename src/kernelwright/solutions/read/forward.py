@@ -1,9 +1,10 @@
-"""Reads forward: from its statements to one expression over inputs, weights and numbers, or a reason why not.
+"""Reads forward's statements into one expression over inputs, weights and numbers. Raises `Unreadable` with the reason
+where it cannot.
 
-Values of attributes and constants stay Python text (`self.eps`, `0.5`), evaluated by the candidate itself; only the
-structure is taken from the source. Conditions and loops are followed where the text fixes how they go. Sizes of tensors
-in such text are written `NAME.shape[i]`, where NAME is an input or a hidden name (`__n0`) that the writer replaces by
-the tensor's own.
+Values of attributes and constants stay Python text (`self.eps`, `0.5`) that the candidate evaluates; only the structure
+comes from the source. Conditions and loops are followed where the text fixes their course. Sizes of tensors in such
+text are written `NAME.shape[i]`, where NAME is an input or a hidden name (`__n0`), which the writer replaces by the
+tensor's own name.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ _SAME_VALUE = frozenset("contiguous clone detach requires_grad_ cuda cpu".split(
 _GIVEN = frozenset(
     "kernel_size stride padding dilation groups eps in_channels out_channels in_features out_features".split()
 )
-"""Attributes of layers that are what their constructors were given."""
+"""Attributes of layers that equal their constructors' arguments."""
 _LIBRARIES = ("torch", "F", "nn")
 MOST_TURNS = 32
-"""A loop of more turns is not unrolled."""
+"""Loops of more rounds are not unrolled."""
 
 
 def expression(reference: ReferenceText, facts: Facts) -> Node:
-    """The value that forward returns; several in a node `tuple`. Raises `Unreadable`."""
+    """Returns the value that forward returns; several values in a node `tuple`. Raises `Unreadable`."""
     reader = ForwardReader(reference, facts)
     values: dict[str, Value] = {name: Node("input", text=name) for name in reference.inputs}
     given = reference.forward.args
@@ -87,7 +88,10 @@ def _node(value: Value) -> Node:
 
 
 class ForwardReader(Expressions):
-    """Follows statements; `scope` is what `self.` of the text stands for (a block within the model has its own)."""
+    """Follows the statements of forward.
+
+    `scope` is the text that `self.` stands for; a block within the model has its own.
+    """
 
     def __init__(self, reference: ReferenceText, facts: Facts) -> None:
         self.reference, self.facts = reference, facts
@@ -98,7 +102,7 @@ class ForwardReader(Expressions):
     # Statements --------------------------------------------------------------------------------------------------
 
     def run(self, body: Sequence[ast.stmt], values: dict[str, Value], scope: str) -> Value:
-        """What a function's body returns."""
+        """Returns the value that a function's body returns."""
         self.depth += 1
         if self.depth > 12:
             raise Unreadable("functions call one another too deeply")
@@ -180,7 +184,7 @@ class ForwardReader(Expressions):
         return value
 
     def _in_place(self, call: ast.Call, values: dict[str, Value]) -> None:
-        """`x.relu_()` as a statement of its own."""
+        """Follows `x.relu_()` as a statement of its own."""
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if sequences.grown(self, call, values):
             return
@@ -191,7 +195,7 @@ class ForwardReader(Expressions):
             raise Unreadable(f"forward has a statement that no template reads: {ast.unparse(call)[:60]}")
 
     def layers(self, node: ast.expr) -> list[str] | None:
-        """Paths of the layers in a list of such; None of what is none."""
+        """Returns the paths of the layers in a list of layers; None for any other expression."""
         return self.reference.lists.get(self._path(node))
 
     def _loop(self, statement: ast.For, values: dict[str, Value]) -> tuple[Value] | None:
@@ -214,13 +218,13 @@ class ForwardReader(Expressions):
         return bool(self.known(test, values))
 
     def known(self, node: ast.expr, values: dict[str, Value]) -> Any:
-        """A value that the text fixes. Raises `Unreadable`."""
+        """Returns the Python value of an expression that the text fixes. Raises `Unreadable`."""
         return self.facts.value(self.text(node, values))
 
     # Expressions -------------------------------------------------------------------------------------------------
 
     def value(self, node: ast.expr, values: dict[str, Value]) -> Value:
-        """What an expression stands for. Raises `Unreadable`."""
+        """Returns the value of an expression. Raises `Unreadable`."""
         if isinstance(node, ast.Name):
             return values[node.id] if node.id in values else Node("number", text=node.id)
         if isinstance(node, ast.Constant):
@@ -250,7 +254,7 @@ class ForwardReader(Expressions):
         raise Unreadable(f"forward has {ast.unparse(node)[:60]}")
 
     def tensor(self, node: ast.expr, values: dict[str, Value]) -> Node:
-        """An expression that is a tensor or a number."""
+        """Returns the value of an expression that is a tensor or a number."""
         return _node(self.value(node, values))
 
     def _unary(self, node: ast.UnaryOp, values: dict[str, Value]) -> Node:
@@ -262,7 +266,7 @@ class ForwardReader(Expressions):
         raise Unreadable(f"forward has {ast.unparse(node)[:60]}")
 
     def _path(self, node: ast.expr) -> str:
-        """The path of a layer of the model that an expression names, as in `ReferenceText.modules`; or empty."""
+        """Returns the path of the layer that an expression names, as in `ReferenceText.modules`; or ""."""
         text = ast.unparse(node)
         if not text.startswith("self."):
             return ""
@@ -317,7 +321,7 @@ class ForwardReader(Expressions):
         return self._indexed(inner, node.slice, values)
 
     def _indexed(self, inner: Node, index: ast.expr, values: dict[str, Value]) -> Node:
-        """`x[:, 1:]`, `x[..., None]`: whole numbers, slices, ellipsis and None."""
+        """Returns `x[:, 1:]`, `x[..., None]`: integers, slices, ellipsis and None."""
         parts = index.elts if isinstance(index, ast.Tuple) else [index]
         whole = all(isinstance(p, ast.Slice) and p.lower is p.upper is p.step is None for p in parts[:-1])
         if whole and not isinstance(parts[-1], (ast.Slice, ast.Constant)) and self._is_tensor(parts[-1], values):
@@ -352,7 +356,7 @@ class ForwardReader(Expressions):
         raise Unreadable(f"no template for {ast.unparse(node.func)[:50]}")
 
     def _of_self(self, node: ast.Call, values: dict[str, Value]) -> Value:
-        """A layer of the model, a block, or a method of the model's own."""
+        """Returns the value of a call of a layer, a block, or a method of the model; None for other calls."""
         if not ast.unparse(node.func).startswith("self."):
             return None
         path = self._path(node.func)
@@ -365,14 +369,14 @@ class ForwardReader(Expressions):
         return self._inline(method, node, values, self.scope, method.args.args[0 if static else 1 :])
 
     def _own_method(self, path: str) -> ast.FunctionDef | None:
-        """A method of the class whose forward is read, by its path."""
+        """Returns a method of the class whose forward is read, by its path."""
         if path.count(".") != self.scope.count(".") - 1:
             return None
         owner = self.reference.blocks.get(self.scope.removeprefix("self.").removesuffix("."), self.reference.model)
         return _method_of(owner, path.rpartition(".")[2])
 
     def _layer_of(self, node: ast.expr, values: dict[str, Value]) -> str:
-        """The path of a layer that an expression names, as an attribute or as a loop's variable; or empty."""
+        """Returns the path of the layer that an attribute or a loop's variable names; or ""."""
         if isinstance(node, ast.Name):
             value = values.get(node.id)
             return str(value[1]) if isinstance(value, tuple) and len(value) == 2 and value[0] == "layer" else ""
@@ -385,7 +389,7 @@ class ForwardReader(Expressions):
     def _inline(
         self, function: ast.FunctionDef, node: ast.Call, values: dict[str, Value], scope: str, names: list[ast.arg]
     ) -> Value:
-        """What a call of a function of the same file returns."""
+        """Returns the value of a call of a function of the same file."""
         inside: dict[str, Value] = {}
         for argument, default in zip(names[::-1], function.args.defaults[::-1], strict=False):
             inside[argument.arg] = self.value(default, {})
@@ -398,7 +402,7 @@ class ForwardReader(Expressions):
         return self.run(function.body, inside, scope)
 
     def _layer(self, path: str, node: ast.Call, values: dict[str, Value]) -> Value:
-        """A call of a layer, of layers in a row, or of a block."""
+        """Returns the value of a call of a layer, of layers in a row, or of a block."""
         kind = self.reference.modules.get(path, ("",))[0]
         if kind in (attention.KIND, ENCODER):
             return (attention.multihead if kind == attention.KIND else attention.encoder)(self, path, node, values)
@@ -436,7 +440,7 @@ class ForwardReader(Expressions):
         return settled(self.facts, Node(op, args, f"self.{path}", options))
 
     def _library(self, parts: list[str], node: ast.Call, values: dict[str, Value]) -> Value:
-        """torch.f(...), F.f(...), torch.linalg.f(...)."""
+        """Returns the value of torch.f(...), F.f(...), torch.linalg.f(...)."""
         last = parts[-1]
         special = f"{parts[-2]}.{last}"
         found = FUNCTIONS.get(special) or FUNCTIONS.get(last) or FUNCTIONS.get(last.rstrip("_"))
@@ -451,7 +455,7 @@ class ForwardReader(Expressions):
         return self._operator(found, list(node.args), node, values)
 
     def _method(self, name: str, owner: ast.expr, node: ast.Call, values: dict[str, Value]) -> Value:
-        """x.f(...)."""
+        """Returns the value of x.f(...)."""
         if name in ("size", "dim", "numel", "ndimension", "nelement"):
             return Node("number", text=self.text(node, values))
         inner = self.value(owner, values)
@@ -560,11 +564,11 @@ class ForwardReader(Expressions):
         return isinstance(value, Node) and value.op != "number"
 
     def text(self, node: ast.expr, values: dict[str, Value]) -> str:
-        """Python text of a number, tuple or slice that the candidate can evaluate. Raises `Unreadable`."""
+        """Returns a number, tuple or slice as Python text that the candidate can evaluate. Raises `Unreadable`."""
         return rewritten(node, self, values)
 
     def shape_name(self, node: Node) -> str:
-        """A name whose `.shape` is a tensor's."""
+        """Returns a name whose `.shape` is the tensor's."""
         if node.op == "input":
             return node.text
         for name, known in self.reference.hidden.items():

@@ -1,8 +1,8 @@
-"""Composite operators in terms of elementwise ones and `reduce`: softmax, norms, losses, statistics.
+"""Lowers composite operators to elementwise ones and `reduce`: softmax, norms, losses, statistics.
 
 A `reduce` node has its kind as text (sum, mean, max, min, prod, any, all) and two options: `dims`, the reduced
 dimensions as a tuple of non-negative numbers, and `keepdim`, 1 or empty. A `count` node is the number of elements that
-its operand reduces over, less the number in its text; it stands for a number of the row that is being reduced.
+its operand is reduced over, minus the number in its text. It belongs to the row that is being reduced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KINDS = ("sum", "mean", "max", "min", "prod", "any", "all")
 
 
 def rule(*ops: str) -> Callable[[Rule], Rule]:
-    """Registers how operators are expressed by simpler ones. The operands are lowered already."""
+    """Registers a function that expresses operators by simpler ones. The operands are lowered already."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(ops, function))
@@ -30,7 +30,7 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
 
 
 def lower(writer: Writer, root: Node) -> Node:
-    """The same value in terms of elementwise operators, reductions and anchors."""
+    """Returns the same value in terms of elementwise operators, reductions and anchors."""
     known = writer.lowered
     stack = [root]
     while stack:
@@ -60,7 +60,7 @@ def _rank(writer: Writer, node: Node) -> int | None:
 
 
 def _dim(writer: Writer, node: Node) -> str:
-    """The dimension of an operator that names one, of how many; empty where the text does not fix it."""
+    """Returns "DIM of RANK" for an operator that names one dimension; "" where the text does not fix it."""
     try:
         rank, dim = len(writer.shape(node.args[0])), writer.option(node, "dim") if node.option("dim") else None
     except (Unreadable, IndexError):
@@ -77,12 +77,12 @@ def call(op: str, *args: Node) -> Node:
 
 
 def reduce(kind: str, x: Node, dims: tuple[int, ...], keepdim: bool) -> Node:
-    """A reduction over given dimensions; those that do not lie side by side are brought to the end."""
+    """Returns a reduction over given dimensions; dimensions that are not adjacent are moved to the end."""
     return Node("reduce", (x,), kind, (("dims", repr(tuple(sorted(dims)))), ("keepdim", "1" if keepdim else "")))
 
 
 def dims_of(writer: Writer, node: Node, default: Any = None) -> tuple[int, ...]:
-    """The dimensions that an operator works along, from its option `dim`; all of them where it names none."""
+    """Returns the dimensions that an operator works along, from its option `dim`; all of them by default."""
     rank = len(writer.shape(node.args[0]))
     value = writer.option(node, "dim") if node.option("dim") else default
     if value is None or value == () or value == []:
@@ -125,7 +125,7 @@ def _softmax(writer: Writer, node: Node) -> Node:
 
 
 def _implicit_dim(writer: Writer, x: Node) -> int:
-    """torch's choice where softmax is given no dimension."""
+    """Returns torch's choice of dimension for a softmax without one."""
     return 0 if len(writer.shape(x)) in (0, 1, 3) else 1
 
 
@@ -184,7 +184,7 @@ def _variance(writer: Writer, node: Node) -> Node:
 
 @rule("prelu")
 def _prelu(writer: Writer, node: Node) -> Node:
-    """A slope for all values, or one for each channel, which is dimension 1 whatever follows it."""
+    """Gives PReLU one slope for all values, or one for each channel (dimension 1)."""
     x, weight = node.args
     rank, shape = len(writer.shape(x)), writer.shape(weight)
     if shape == (1,) or rank <= 2 or len(shape) != 1:
@@ -207,7 +207,7 @@ def _clamp(writer: Writer, node: Node) -> Node:
 
 
 def over_all(writer: Writer, node: Node, value: Node, batch: Node | None = None) -> Node:
-    """A loss's value for each element, brought together as its option `reduction` says."""
+    """Reduces a loss's elementwise values by its option `reduction`."""
     reduction = node.option("reduction") or "'mean'"
     way = writer.option(node, "reduction", "'mean'") if not reduction.startswith("self.") else _way(writer, reduction)
     dims = tuple(range(len(writer.shape(value))))
@@ -221,7 +221,7 @@ def over_all(writer: Writer, node: Node, value: Node, batch: Node | None = None)
 
 
 def _way(writer: Writer, text: str) -> str:
-    """`self.NAME.reduction` of a layer, from the call that made the layer."""
+    """Returns `self.NAME.reduction` of a layer, from the call that made the layer."""
     name = text.split(".")[1]
     if name in writer.reference.modules:
         for keyword in writer.reference.modules[name][1].keywords:
@@ -329,7 +329,7 @@ def _cosine(writer: Writer, node: Node) -> Node:
 
 
 def cosine(writer: Writer, a: Node, b: Node, dims: tuple[int, ...], eps: str) -> Node:
-    """The cosine of the angle between rows."""
+    """Returns the cosine of the angle between rows."""
     product = reduce("sum", call("mul", a, b), dims, False)
     sizes = [call("maximum", call("sqrt", reduce("sum", call("square", x), dims, False)), number(eps)) for x in (a, b)]
     return call("div", product, call("mul", *sizes))
@@ -355,7 +355,7 @@ def _pairwise_distance(writer: Writer, node: Node) -> Node:
 
 
 def distance(writer: Writer, node: Node, a: Node, b: Node, eps: str, keepdim: bool = False) -> Node:
-    """The p-norm of a difference of rows, to which torch adds `eps`."""
+    """Returns the p-norm of a difference of rows, to which torch adds `eps`."""
     gap = call("add", call("sub", a, b), number(eps))
     dims = (len(writer.shape(gap)) - 1,)
     return _norm_over(writer, Node("norm", (gap,), options=node.options), dims, keepdim)
@@ -363,7 +363,7 @@ def distance(writer: Writer, node: Node, a: Node, b: Node, eps: str, keepdim: bo
 
 @rule("cdist")
 def _cdist(writer: Writer, node: Node) -> Node:
-    """Distances between all rows of one tensor and all of another."""
+    """Returns the distances between all rows of one tensor and all rows of another."""
     a, b = (Node("unsqueeze", (x,), options=(("dim", d),)) for x, d in zip(node.args, ("-2", "-3"), strict=True))
     gap = call("sub", a, b)
     return _norm_over(writer, Node("norm", (gap,), options=node.options), (len(writer.shape(gap)) - 1,), False)
@@ -430,7 +430,7 @@ def _masked_fill(writer: Writer, node: Node) -> Node:
 
 @rule("flip")
 def _flip(writer: Writer, node: Node) -> Node:
-    """A scan between two flips is a scan from the end; flips along several dimensions come one by one."""
+    """Turns a scan between two flips into a scan from the end; flips along several dimensions come one by one."""
     inner = node.args[0]
     dims = dims_of(writer, Node("flip", node.args, options=(("dim", node.option("dims")),)))
     if inner.op.startswith(("cum", "logcum")) and len(dims) == 1 and inner.args[0].op == "flip":
@@ -447,7 +447,7 @@ def _flip(writer: Writer, node: Node) -> Node:
 
 @rule("cumsum")
 def _cumsum(writer: Writer, node: Node) -> Node:
-    """A running sum of what was moved on by one element, with a zero first, is one without the element itself."""
+    """Turns a running sum of values shifted by one element, with a leading zero, into an exclusive running sum."""
     moved = node.args[0]
     if moved.op != "cat" or len(moved.args) != 2 or moved.args[0].op != "constant":
         return node
@@ -464,7 +464,7 @@ def _cumsum(writer: Writer, node: Node) -> Node:
 
 @rule("unsqueeze")
 def _unsqueeze(writer: Writer, node: Node) -> Node:
-    """A reduction whose dimension is put back is one that keeps it."""
+    """Turns a reduction whose dimension is put back into one with `keepdim`."""
     x = node.args[0]
     at = writer.option(node, "dim")
     rank = len(writer.shape(x)) + 1
@@ -476,5 +476,5 @@ def _unsqueeze(writer: Writer, node: Node) -> Node:
 
 @rule("cast")
 def _cast(writer: Writer, node: Node) -> Node:
-    """Kept where it says what the result is rounded to."""
+    """Gives a cast the dtype that its result is rounded to."""
     return Node("cast", node.args, node.text or writer.floating(node.args[1]))

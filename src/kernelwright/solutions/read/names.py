@@ -1,4 +1,4 @@
-"""How torch calls the operators: functions, methods and modules, and the order of their arguments."""
+"""Maps torch's functions, methods and modules to operators, with the order of their arguments."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FUNCTIONS = {
     "fmin": "minimum",
     "fmax": "maximum",
 }
-"""By the name of the function or method: the operator. A trailing underscore (in place) is taken off first."""
+"""Function or method name -> operator. A trailing underscore (in place) is removed first."""
 
 _LOSS = ("size_average", "reduce", "reduction")
 _BINARY = """pow add sub mul div minimum maximum remainder fmod floor_divide atan2 hypot matmul mm bmm logical_and
@@ -158,7 +158,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
         for op in {*shaped_names.POSITIONAL, *shaped_names.TENSOR_ARGUMENTS}
     },
 }
-"""By operator: the arguments after the first tensor in their order; those that are tensors have a star."""
+"""Operator -> its arguments after the first tensor, in order; tensors have a star."""
 SPREAD = {"permute": "dims", "flip": "dims", "reshape": "shape", "expand": "shape", "repeat": "shape"}
 """Operators that take their one argument as a tuple or as several numbers."""
 TENSOR_KEYWORDS = frozenset("input other target weight bias mat2 vec vec2 exponent mask index key value query".split())
@@ -174,7 +174,7 @@ RENAMED = {
     "size": "shape",
     "split_size_or_sections": "split_size",
 }
-"""Keywords that mean the same."""
+"""Keyword -> the keyword of the same meaning."""
 
 _SCALES = ("alpha",)
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -237,7 +237,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Linear": ("linear_module", ()),
     **shaped_names.MODULES,
 }
-"""By a module's class: the operator, and the attributes that are its options (`attribute:option` where they differ)."""
+"""Module class -> operator, and the attributes that are its options (`attribute:option` where they differ)."""
 
 MODULE_ARGUMENTS = {
     "GELU": "approximate='none'",
@@ -306,4 +306,4 @@ MODULE_ARGUMENTS = {
     },
     **shaped_names.MODULE_ARGUMENTS,
 }
-"""By a module's class: its constructor's parameters in their order, with defaults."""
+"""Module class -> its constructor's parameters in order, with defaults."""

@@ -1,4 +1,4 @@
-"""Numbers of forward as Python text that the candidate can evaluate: locals put in, sizes of tensors by name."""
+"""Rewrites numbers of forward as Python text that the candidate can evaluate: with locals put in and sizes by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIZES = ("size", "dim", "numel", "ndimension", "nelement")
 
 
 def rewritten(node: ast.expr, reader: Expressions, values: dict[str, Any]) -> str:
-    """The text of an expression. `reader` is the reader of forward, `values` its names. Raises `Unreadable`."""
+    """Returns the text of an expression. `values` maps forward's names to their values. Raises `Unreadable`."""
     if isinstance(node, ast.Slice):
         copy: ast.expr = syntax.expression(f"x[{ast.unparse(node)}]").slice  # type: ignore[attr-defined]
     else:
@@ -22,7 +22,7 @@ def rewritten(node: ast.expr, reader: Expressions, values: dict[str, Any]) -> st
 
 
 class _Rewritten(ast.NodeTransformer):
-    """Names of forward replaced by what they stand for; sizes of tensors in the form `NAME.shape[i]`."""
+    """Replaces forward's names by their values, and sizes of tensors by `NAME.shape[i]`."""
 
     def __init__(self, reader: Expressions, values: dict[str, Any]) -> None:
         self.reader, self.values = reader, values

@@ -1,6 +1,6 @@
-"""The parts of a reference, by AST: its model, forward, inputs, the layers and weights that the constructor makes.
+"""Reads the parts of a reference by AST: model, forward, inputs, and the layers and weights of the constructor.
 
-Nothing is executed. What forward computes becomes a `Node` in `forward`; this module has the node and the parts.
+Nothing is executed. `forward` turns forward's computation into a `Node`; this module defines the node and the parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Unreadable(Exception):
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Turns a mistake of ours over an odd text into `Unreadable`: whoever asks for many answers loses one only."""
+    """Turns a fault of the library on an odd text into `Unreadable`, so that it costs one answer and not the whole
+    batch."""
     try:
         yield
     except _MISTAKES as error:
@@ -38,7 +39,7 @@ _MISTAKES = (
     ValueError,
 )
 FAULT = "a fault of the solution library"
-"""In the message where the library, not the task, is to blame."""
+"""Part of the message where the library is at fault, not the task."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Node:
 
 
 def nodes(root: Node) -> Iterator[Node]:
-    """All values of an expression, each once, the root first."""
+    """Yields all values of an expression, each once, the root first."""
     seen: set[Node] = set()
     stack = [root]
     while stack:
@@ -79,34 +80,34 @@ def nodes(root: Node) -> Iterator[Node]:
 
 @dataclass
 class ReferenceText:
-    """What the templates need to know of a reference."""
+    """The parts of a reference that the templates need."""
 
     source: str
     tree: ast.Module
     model: ast.ClassDef
     forward: ast.FunctionDef
-    """What is read; the constructor that an answer gets is `own`'s where that is another text."""
+    """The forward that is read. The candidate's constructor comes from `own` where that is set."""
     inputs: tuple[str, ...]
     modules: dict[str, tuple[str, ast.Call]] = field(default_factory=dict)
-    """Attributes made as `self.NAME = nn.CLASS(...)`: class name and call. Layers within others by their path, e.g.
-    `net[0]` or `block.conv`."""
+    """Attributes made as `self.NAME = nn.CLASS(...)`: class name and call. Nested layers have paths such as `net[0]` or
+    `block.conv`."""
     tensors: set[str] = field(default_factory=set)
     """Attributes that are parameters or buffers."""
     lists: dict[str, list[str]] = field(default_factory=dict)
-    """Paths of the layers of each `nn.Sequential` and `nn.ModuleList`, by its own path."""
+    """Path of each `nn.Sequential` and `nn.ModuleList` -> paths of its layers."""
     blocks: dict[str, ast.ClassDef] = field(default_factory=dict)
-    """Attributes made from classes of the same file, by path."""
+    """Path of each attribute made from a class of the same file -> that class."""
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Sizes of values that the text calls by hidden names (see `forward`)."""
+    """Sizes of values by their hidden names (see `forward`)."""
     hidden: dict[str, Node] = field(default_factory=dict)
     own: ast.Module | None = None
-    """The task as it was given, where this is its normal form."""
+    """The task's original text, where `tree` is its normal form."""
     named: dict[Node, str] = field(default_factory=dict)
-    """What forward calls its values: the first name of each, in the order of the text."""
+    """Value -> its first name in forward, in the order of the text."""
 
 
 def read(source: str) -> ReferenceText:
-    """The reference's parts; raises `Unreadable`."""
+    """Returns the reference's parts. Raises `Unreadable`."""
     try:
         tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -154,7 +155,7 @@ def _read_init(init: ast.FunctionDef, reference: ReferenceText, prefix: str = ""
 
 
 def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """Targets and values of an assignment, one by one where both sides are tuples."""
+    """Returns the targets and values of an assignment, item by item where both sides are tuples."""
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         return [(node.target, node.value)]
     match node:
@@ -169,7 +170,7 @@ def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def contained(call: ast.Call) -> list[ast.Call]:
-    """The layers of a `Sequential` or `ModuleList`, also with names in an `OrderedDict`. Raises `Unreadable`."""
+    """Returns the layers of a `Sequential` or `ModuleList`, also from an `OrderedDict`. Raises `Unreadable`."""
     first = call.args[0] if len(call.args) == 1 else None
     if isinstance(first, ast.Call) and dotted(first.func).split(".")[-1] == "OrderedDict" and len(first.args) == 1:
         pairs = first.args[0].elts if isinstance(first.args[0], ast.List | ast.Tuple) else [first]
@@ -185,7 +186,7 @@ CHANGES = frozenset("half bfloat16 float double to type eval train cuda cpu requ
 
 
 def bare_layer(call: ast.Call) -> tuple[ast.Call, list[ast.Call]]:
-    """A layer's own call, and what is called on it at once: `nn.Linear(3, 4).half().eval()`."""
+    """Returns a layer's own call, and the calls chained to it: `nn.Linear(3, 4).half().eval()`."""
     changes: list[ast.Call] = []
     inner = call
     while isinstance(inner.func, ast.Attribute) and inner.func.attr in CHANGES:
@@ -198,7 +199,7 @@ def bare_layer(call: ast.Call) -> tuple[ast.Call, list[ast.Call]]:
 
 
 def _read_layer(path: str, call: ast.Call, reference: ReferenceText) -> None:
-    """Notes what an attribute is: a weight, a layer, layers in a row, or a block of the same file."""
+    """Records an attribute as a weight, a layer, layers in a row, or a block of the same file."""
     call, _ = bare_layer(call)
     called = dotted(call.func)
     if called in ("nn.Parameter", "torch.nn.Parameter", "Parameter"):
@@ -230,12 +231,12 @@ _TAKEN = frozenset(
 
 
 def safe_name(name: str) -> str:
-    """An input's name, with an underscore where generated code uses that name itself."""
+    """Returns an input's name, with an underscore where generated code uses that name itself."""
     return name + "_" if name in _TAKEN else name
 
 
 def dotted(node: ast.AST) -> str:
-    """`a.b.c` of an attribute chain, empty for anything else."""
+    """Returns `a.b.c` for an attribute chain, "" for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -1,4 +1,4 @@
-"""Lists of values in forward: what loops and comprehensions go over, what is appended, sums of lists."""
+"""Reads lists in forward: items of loops and comprehensions, appended values, sums of lists."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kernelwright.solutions.read.interface import Expressions
 from kernelwright.solutions.read.reading import Node, Unreadable
 
 MOST_ITEMS = 16_384
-"""Rounds of all loops and comprehensions of a forward, and elements that its lists ever get."""
+"""The most rounds of all loops and comprehensions of a forward, and elements of its lists, together."""
 
 
 def items(reader: Expressions, node: ast.expr, values: dict[str, Any]) -> list[Any]:
-    """What a loop's variable stands for in each round. Raises `Unreadable` where the text does not tell."""
+    """Returns the values of a loop's variable, round by round. Raises `Unreadable` where the text does not fix them."""
     found = _items(reader, node, values)
     _count(reader, len(found))
     return found
@@ -58,7 +58,7 @@ def _number(value: object) -> Any:
 def comprehension(
     reader: Expressions, node: ast.ListComp | ast.GeneratorExp, values: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """`[f(x) for x in xs]`."""
+    """Returns the items of `[f(x) for x in xs]`."""
     (one, *more) = node.generators
     if more or one.ifs or one.is_async:
         raise Unreadable(f"forward has {ast.unparse(node)[:60]}")
@@ -71,7 +71,7 @@ def comprehension(
 
 
 def grown(reader: Expressions, call: ast.Call, values: dict[str, Any]) -> bool:
-    """Follows `xs.append(x)` and `xs.extend(ys)` of a list that nothing else names; whether it is one of these."""
+    """Follows `xs.append(x)` and `xs.extend(ys)` of a list with one name; tells whether the call was one of these."""
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" as how), args=[one]):
             old = values.get(name)
@@ -84,7 +84,7 @@ def grown(reader: Expressions, call: ast.Call, values: dict[str, Any]) -> bool:
 
 
 def added(reader: Expressions, node: ast.expr, values: dict[str, Any]) -> Node:
-    """`sum(xs)`."""
+    """Returns `sum(xs)`."""
     found = items(reader, node, values)
     if not found or not all(isinstance(v, Node) for v in found):
         raise Unreadable(f"forward has sum({ast.unparse(node)[:50]})")

@@ -1,4 +1,4 @@
-"""Calls as they were read, settled: options that name another operator, and operators that return several values."""
+"""Resolves calls: options that name another operator, and operators that return several values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAIRS = {"max": "argmax", "min": "argmin", "cummax": "cummax_indices", "cummin"
 
 
 def settled(facts: Facts, node: Node) -> Any:
-    """Operators whose options name another one, or that return two values."""
+    """Returns the operator that a call's options name, or its several values."""
     op = node.op
     if op == "gelu":
         return Node("gelu_tanh" if "tanh" in _option(facts, node, "approximate") else "gelu", node.args)
@@ -50,14 +50,14 @@ def _option(facts: Facts, node: Node, name: str) -> str:
 
 
 def _dropout(facts: Facts, node: Node) -> Node:
-    """Without effect where nothing is dropped; nothing else is to be reproduced."""
+    """Returns the operand of a dropout that drops nothing. Raises `Unreadable` for any other dropout."""
     if _option(facts, node, "p") in ("0.0", "0") or _option(facts, node, "training") == "False":
         return node.args[0]
     raise Unreadable("no template for dropout that drops something")
 
 
 def _several(facts: Facts, node: Node) -> Node | tuple[Node, ...]:
-    """Pieces of a tensor along a dimension, or a statistic with its mean."""
+    """Returns the pieces of a tensor along a dimension, or a statistic with its mean."""
     x = node.args[0]
     if node.op in ("var_mean", "std_mean"):
         mean = tuple((k, v) for k, v in node.options if k in ("dim", "keepdim"))
@@ -78,7 +78,7 @@ def _several(facts: Facts, node: Node) -> Node | tuple[Node, ...]:
 
 
 def piece(split: Node, number: int) -> Node:
-    """One of the tensors that a split or unbind gives; how many there are, the text alone does not tell."""
+    """Returns one tensor of a split or unbind, whose number of tensors the text alone does not tell."""
     if split.op == "unbind":
         return Node("select", split.args, options=(("dim", split.option("dim") or "0"), ("index", str(number))))
     options = (("dim", split.option("dim") or "0"), ("part", str(number)), ("sizes", split.option("split_size")))

@@ -1,4 +1,4 @@
-"""Products in their many spellings, in terms of `matmul`, elementwise operators, reductions and views; attention."""
+"""Lowers products in their many spellings to `matmul`, elementwise operators, reductions and views; also attention."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _WINDOWED = ("conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool", "adapt
 
 
 def unsqueezed(x: Node, dim: int) -> Node:
-    """A dimension of size one more."""
+    """Adds a dimension of size one."""
     return Node("unsqueeze", (x,), options=(("dim", str(dim)),))
 
 
 def permuted(x: Node, dims: tuple[int, ...]) -> Node:
-    """Dimensions in another order; the operand itself where that is the same."""
+    """Permutes dimensions; returns the operand itself where nothing changes."""
     if dims == tuple(range(len(dims))):
         return x
     return Node("permute", (x,), options=(("dims", repr(dims)),))
@@ -24,7 +24,7 @@ def permuted(x: Node, dims: tuple[int, ...]) -> Node:
 
 @rule("conv", "convtranspose", *(f"{kind}{d}d" for kind in _WINDOWED for d in (1, 2, 3)))
 def _one_example(writer: Writer, node: Node) -> Node:
-    """Windows over a tensor without a batch: over a batch of one."""
+    """Treats a tensor without a batch as a batch of one."""
     x, *more = node.args
     named = node.op if node.op.endswith("d") else writer.reference.modules[node.text.removeprefix("self.")][0]
     if len(writer.shape(x)) != int(named[-2]) + 1:
@@ -54,7 +54,8 @@ def _outer(writer: Writer, node: Node) -> Node:
 
 @rule("matmul", "mm", "bmm")
 def _matmul(writer: Writer, node: Node) -> Node:
-    """A diagonal matrix scales rows or columns; a product of two vectors is a sum."""
+    """Turns a product with a diagonal matrix into a scaling of rows or columns, and a product of two vectors into a
+    sum."""
     a, b = node.args
     if a.op == "diag" and len(writer.shape(a.args[0])) == 1:
         d = a.args[0]
@@ -68,7 +69,7 @@ def _matmul(writer: Writer, node: Node) -> Node:
 
 @rule("unsqueeze", "index")
 def _spread_range(writer: Writer, node: Node) -> Node:
-    """A range with dimensions of size one around it is a range still."""
+    """Keeps a range a range when dimensions of size one are added around it."""
     x = node.args[0]
     if x.op != "arange":
         return node
@@ -84,7 +85,7 @@ def _spread_range(writer: Writer, node: Node) -> Node:
 
 @rule("scatter")
 def _scatter(writer: Writer, node: Node) -> Node:
-    """One value a row, put where the index says: every element asks whether it is the one."""
+    """Scatters one value a row: every element compares its index with the row's."""
     base, index, value = node.args
     rank = len(writer.shape(index))
     dim = int(writer.option(node, "dim")) % rank
@@ -97,7 +98,7 @@ def _scatter(writer: Writer, node: Node) -> Node:
 
 @rule("one_hot")
 def _one_hot(writer: Writer, node: Node) -> Node:
-    """Ones at the places that the index names, in a dimension of its own at the end."""
+    """Returns ones at the indexed places, in a new last dimension."""
     index = node.args[0]
     rank = len(writer.shape(index)) + 1
     options = (("end", node.option("num_classes")), ("start", "0"), ("step", "1"))
@@ -109,7 +110,7 @@ def _one_hot(writer: Writer, node: Node) -> Node:
 
 @rule("embedding")
 def _by_range(writer: Writer, node: Node) -> Node:
-    """Rows of a table by a range of numbers are a piece of the table."""
+    """Turns rows of a table, selected by a range of numbers, into a slice of the table."""
     index = node.args[0]
     if index.op != "arange" or index.option("rank") or index.option("step") not in ("", "1"):
         return node
@@ -119,7 +120,7 @@ def _by_range(writer: Writer, node: Node) -> Node:
 
 @rule("index_select")
 def _rows_by_number(writer: Writer, node: Node) -> Node:
-    """`table[indices]` with indices of several dimensions is an embedding."""
+    """Turns `table[indices]`, with indices of several dimensions, into an embedding."""
     table, index = node.args
     if len(writer.shape(index)) == 1:
         return node
@@ -133,7 +134,7 @@ def _rows_by_number(writer: Writer, node: Node) -> Node:
 
 @rule("addmm", "baddbmm", "addmv")
 def _added(writer: Writer, node: Node) -> Node:
-    """beta * c + alpha * a @ b."""
+    """Returns beta * c + alpha * a @ b."""
     c, a, b = node.args
     product = call("matmul", a, b)
     alpha, beta = node.option("alpha", "1"), node.option("beta", "1")
@@ -146,7 +147,7 @@ def _added(writer: Writer, node: Node) -> Node:
 
 @rule("einsum")
 def _einsum(writer: Writer, node: Node) -> Node:
-    """Contractions of two tensors after another, each by `_contracted`; what only one has is summed first."""
+    """Contracts tensors two at a time by `_contracted`; letters of one tensor alone are summed first."""
     equation = str(writer.option(node, "equation")).replace(" ", "")
     operands, arrow, out = equation.partition("->")
     parts = operands.split(",")
@@ -175,7 +176,7 @@ def _einsum(writer: Writer, node: Node) -> Node:
 
 
 def _contracted(writer: Writer, a: Node, b: Node, left: str, right: str, out: str) -> Node:
-    """A contraction of two tensors: a product of matrices where both have letters of their own, else a sum."""
+    """Contracts two tensors: a matrix product where both have letters of their own, else a sum."""
     summed = [c for c in left if c not in out]
     found = _as_matmul(a, b, left, right, out, "".join(summed))
     if found is not None:
@@ -186,7 +187,7 @@ def _contracted(writer: Writer, a: Node, b: Node, left: str, right: str, out: st
 
 
 def _spread(x: Node, letters: str, order: str) -> Node:
-    """A tensor with its dimensions in the order of the letters, of size one for those that it does not have."""
+    """Returns a tensor with its dimensions in the order of the letters, of size one for missing letters."""
     x = permuted(x, tuple(letters.index(c) for c in order if c in letters))
     leading = True
     for at, c in enumerate(order):
@@ -197,12 +198,12 @@ def _spread(x: Node, letters: str, order: str) -> Node:
 
 
 def _leads(letter: str, letters: str, order: str) -> bool:
-    """Whether a letter comes before all those of a tensor: broadcasting adds such dimensions by itself."""
+    """Tells whether a letter precedes all letters of a tensor; broadcasting adds such dimensions by itself."""
     return order.index(letter) < min(order.index(c) for c in letters)
 
 
 def _as_matmul(a: Node, b: Node, left: str, right: str, out: str, summed: str) -> Node | None:
-    """As a product of matrices, if it is one."""
+    """Returns a contraction as a matrix product, if it is one."""
     batch = [c for c in out if c in left and c in right]
     rows, columns = [c for c in out if c not in right], [c for c in out if c not in left]
     if len(summed) != 1 or not rows or len(columns) > 1 or (batch and not columns):
@@ -218,7 +219,7 @@ def _as_matmul(a: Node, b: Node, left: str, right: str, out: str, summed: str) -
 
 @rule("scaled_dot_product_attention")
 def _attention(writer: Writer, node: Node) -> Node:
-    """softmax(q @ k.T / sqrt(d) + mask) @ v."""
+    """Returns softmax(q @ k.T / sqrt(d) + mask) @ v."""
     q, k, v, *masks = node.args
     if writer.option(node, "dropout_p", "0.0") or node.option("enable_gqa"):
         raise Unreadable("no template for attention with dropout or grouped queries")

@@ -1,4 +1,4 @@
-"""How torch calls the operators of the shaped families: functions, modules, and the order of their arguments."""
+"""Maps torch's functions and modules of the shaped families to operators, with the order of their arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FUNCTIONS = {
     "vdot": "dot",
     "upsample": "interpolate",
 }
-"""By the name of the function or method: the operator."""
+"""Function or method name -> operator."""
 
 POSITIONAL = {
     **dict.fromkeys(_CONVOLUTIONS, ("stride", "padding", "dilation", "groups")),
@@ -44,7 +44,7 @@ POSITIONAL = {
     "interpolate": ("size", "scale_factor", "mode", "align_corners"),
     "scaled_dot_product_attention": ("*attn_mask", "dropout_p", "is_causal"),
 }
-"""Options in their order, after the tensors."""
+"""Operator -> its options in order, after the tensors."""
 
 TENSOR_ARGUMENTS = {
     **dict.fromkeys((*_CONVOLUTIONS, *_TRANSPOSED), 3),
@@ -52,7 +52,7 @@ TENSOR_ARGUMENTS = {
     "bilinear": 4,
     **dict.fromkeys(("scaled_dot_product_attention", "addmm", "baddbmm", "addmv"), 3),
 }
-"""How many tensors an operator takes first, where it is not one."""
+"""Operator -> the number of tensors that it takes first, where that is not one."""
 
 _POOLED = ("kernel_size", "stride", "padding")
 MODULES = {
@@ -73,7 +73,7 @@ MODULES = {
     "Upsample": ("interpolate", ("size", "scale_factor", "mode", "align_corners")),
     "UpsamplingNearest2d": ("interpolate", ("size", "scale_factor", "mode")),
 }
-"""By a module's class: the operator, and the attributes that are its options."""
+"""Module class -> operator, and the attributes that are its options."""
 
 MODULE_ARGUMENTS = {
     **{
@@ -98,4 +98,4 @@ MODULE_ARGUMENTS = {
     "Upsample": "size=None scale_factor=None mode='nearest' align_corners=None",
     "UpsamplingNearest2d": "size=None scale_factor=None",
 }
-"""By a module's class: its constructor's parameters in their order, with defaults."""
+"""Module class -> its constructor's parameters in order, with defaults."""

@@ -1,4 +1,4 @@
-"""Which values the reference has in whole numbers or truth values: kernels compute in float32, which is no such."""
+"""Finds integer and boolean values in the reference. Our kernels compute in float32 and cannot represent them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOVING = frozenset(
     """cat stack repeat flip roll reshape reshape_as flatten unflatten unsqueeze squeeze gather index_select pick
     contiguous tril triu""".split()
 )
-"""Operators beside `READERS` that leave elements what they are."""
+"""Operators beside `READERS` that keep elements unchanged."""
 _KEEPING = frozenset(
     """add sub mul neg abs clamp square sign floor_divide remainder maximum minimum max min pow where relu
     cumsum cumprod cummax cummin amax amin""".split()
@@ -20,7 +20,7 @@ _COUNTS = frozenset("argmax argmin count_nonzero bincount cummax_indices cummin_
 
 
 def whole(writer: Values, node: Node) -> bool:
-    """Whether torch gives whole numbers or truth values for a value, as far as operators are known here."""
+    """Tells whether torch gives integers or booleans for a value, as far as its operators are known here."""
     if node.op == "number":
         return node.text.lstrip("-").isdigit()
     if node.op in ("input", "tensor"):

@@ -1,4 +1,4 @@
-"""Assignments to slices in forward: a value of its own afterwards, where nothing else lies in the same memory."""
+"""Follows assignments to slices in forward: each gives a new value, where no other name shares the memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _VIEWS = frozenset(
     unflatten unsqueeze squeeze split unbind""".split()
 )
 _OWNED = frozenset((*_VIEWS, "input", "tensor"))
-"""Operators whose result lies, or may lie, in memory that is not its own."""
+"""Operators whose result may lie in memory that is not its own."""
 
 
 def check_alone(reader: Expressions, name: str, values: dict[str, Any]) -> None:
-    """Raises `Unreadable` where changing a tensor in place changes what another name stands for."""
+    """Raises `Unreadable` where an in-place change of a tensor would change another name's value."""
     value = values.get(name)
     if not isinstance(value, Node) or value.op == "number":
         return
@@ -29,9 +29,9 @@ def check_alone(reader: Expressions, name: str, values: dict[str, Any]) -> None:
 
 
 def put(reader: Expressions, target: ast.Subscript, value: Node, values: dict[str, Any]) -> Node:
-    """`y[1:] = value`: a tensor that differs from y there.
+    """Returns a tensor that differs from y at a slice: `y[1:] = value`.
 
-    Raises `Unreadable` where others may share y's memory, or for an index of tensors.
+    Raises `Unreadable` where other names may share y's memory, or for an index of tensors.
     """
     name, base = target.value.id, reader.tensor(target.value, values)  # type: ignore[attr-defined]
     check_alone(reader, name, values)
@@ -45,7 +45,7 @@ def put(reader: Expressions, target: ast.Subscript, value: Node, values: dict[st
 
 
 def _root(node: Node) -> Node:
-    """The tensor whose memory a view shows."""
+    """Returns the tensor whose memory a view shows."""
     while node.op in _VIEWS:
         node = node.args[0]
     return node
