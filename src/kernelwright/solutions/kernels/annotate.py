@@ -1,7 +1,7 @@
 """Writes the `__device__` that a CUDA text leaves out.
 
-`kernelwright.cuda.Module` compiles a text in which everything is device code; for nvcc a function without an annotation
-is the host's, and kernels cannot call it. Only functions, methods and arrays without any annotation are touched.
+`kernelwright.cuda.Module` compiles a text in which everything is device code. nvcc takes a function without an
+annotation for host code, which kernels cannot call. Changes only functions, methods and arrays without any annotation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LABELS = frozenset(("public", "private", "protected"))
 
 
 def annotated(cuda: str) -> str:
-    """The text with `__device__` before each function, method and array that says nothing about where it lives."""
+    """Returns the text with `__device__` before each function, method and array without an annotation."""
     tokens = tokenize(cuda)
     places: list[int] = []
     _walk(tokens, 0, len(tokens), places, inside_type=False)
@@ -50,7 +50,7 @@ def _walk(tokens: list[Token], start: int, stop: int, places: list[int], *, insi
 
 
 def _opened(tokens: list[Token], k: int, stop: int) -> int | None:
-    """The brace of the namespace or the `extern "C"` block that begins at `k`."""
+    """Returns the brace of the namespace or the `extern "C"` block that begins at `k`."""
     if tokens[k].text == "inline" and k + 1 < stop and tokens[k + 1].text == "namespace":
         k += 1
     if tokens[k].text == "namespace":
@@ -61,7 +61,7 @@ def _opened(tokens: list[Token], k: int, stop: int) -> int | None:
 
 
 def _lacks(tokens: list[Token], chunk: Chunk, inside_type: bool) -> bool:
-    """Whether nvcc would take the declaration for host code that kernels use."""
+    """Tells whether nvcc would take the declaration for host code that kernels use."""
     words = set(chunk.words)
     linkage = tokens[chunk.start].text == "extern" and tokens[chunk.start + 1].text == '"C"'
     if words & _SPACES or (words & _OTHERS and not linkage) or chunk.name in _OTHERS:
@@ -74,7 +74,7 @@ def _lacks(tokens: list[Token], chunk: Chunk, inside_type: bool) -> bool:
 
 
 def _after_head(tokens: list[Token], chunk: Chunk) -> int:
-    """The first token behind `template <...>` and `extern "C"`, before which an annotation may stand."""
+    """Returns the first token behind `template <...>` and `extern "C"`; an annotation may stand before it."""
     k = chunk.start
     while k < chunk.stop:
         if tokens[k].text == "template" and tokens[k + 1].text == "<":

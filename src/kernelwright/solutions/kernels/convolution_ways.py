@@ -1,6 +1,6 @@
-"""Faster ways to convolve than one thread a result: weights in shared memory, several channels a thread, products.
+"""Writes faster convolutions than one thread a result: weights in shared memory, several channels a thread, products.
 
-Each gives the kernel (with `@name` open) and the launch's configuration; parameters are those of the direct kernel:
+Each function returns the kernel (with `@name` open) and the launch's configuration. Parameters are the direct kernel's:
 `x, w, b, y, total, C, O, G`, extents, strides, paddings and dilations.
 """
 
@@ -16,14 +16,15 @@ from kernelwright.solutions.kernels.stages import Epilogue
 
 @dataclass(frozen=True)
 class Way:
-    """A kernel's text, and what goes between the brackets of its launch (`@y`, `@groups` are marks)."""
+    """A kernel's text, and the text between the brackets of its launch (`@y`, `@groups` are marks)."""
 
     text: str
     launch: str
 
 
 def _reach(rank: int, transposed: bool) -> tuple[str, str]:
-    """The declaration of the input's coordinates for a window's place, and the condition that they exist."""
+    """Returns the declaration of the input's coordinates for a place in the window, and the condition that they
+    exist."""
     letters = win.LETTERS[rank]
     if not transposed:
         return win.positions(rank), win.inside(rank)
@@ -33,7 +34,7 @@ def _reach(rank: int, transposed: bool) -> tuple[str, str]:
 
 
 def _element(rank: int, transposed: bool, first: str) -> str:
-    """The input's element at those coordinates."""
+    """Returns the input's element at those coordinates."""
     text = win.place(rank, first, "", "i")
     if transposed:
         for a in win.LETTERS[rank].lower():
@@ -42,7 +43,7 @@ def _element(rank: int, transposed: bool, first: str) -> str:
 
 
 def _weight(rank: int, transposed: bool, out: str, group: str) -> str:
-    """The weight for a channel `c` within the group and an output channel `out` within it."""
+    """Returns the weight for a channel `c` and an output channel `out`, both within the group."""
     first = f"(({group} * CG + c) * OG + {out})" if transposed else f"(({group} * OG + {out}) * CG + c)"
     return f"w[{win.place(rank, first, 'K', 'k')}]"
 
@@ -51,7 +52,7 @@ def _weight(rank: int, transposed: bool, out: str, group: str) -> str:
 
 
 def product(rank: int, transposed: bool, tiling: str, parameters: str, epilogue: Epilogue, axes: dict[int, str]) -> Way:
-    """A convolution as a product: pixels times weights, one product a group (blockIdx.z)."""
+    """Returns a convolution as a product: pixels times weights, one product a group (blockIdx.z)."""
     letters = win.LETTERS[rank]
     declared, condition = _reach(rank, transposed)
     window, pixels = " * ".join(win.names(rank, "K")), " * ".join(win.names(rank, "O"))
@@ -120,7 +121,7 @@ extern "C" __global__ void @name(@parameters) {
 
 
 def channels(rank: int, transposed: bool, block: int, parameters: str, epilogue: Epilogue, axes: dict[int, str]) -> Way:
-    """Four output channels a thread: each element of the input is read once for all of them."""
+    """Returns a kernel with four output channels a thread: each element of the input is read once for all four."""
     declared, rest = win.split(rank, False)
     positions, inside = _reach(rank, transposed)
     heads, deep = win.loops(rank, 8)
@@ -165,7 +166,8 @@ extern "C" __global__ void @name(@parameters) {
 
 
 def weights(rank: int, transposed: bool, block: int, parameters: str, epilogue: Epilogue, axes: dict[int, str]) -> Way:
-    """A block for pixels of one image and one output channel, whose weights it keeps in shared memory."""
+    """Returns a kernel whose block computes pixels of one image and one output channel, with weights in shared
+    memory."""
     letters = win.LETTERS[rank]
     positions, inside = _reach(rank, transposed)
     heads, deep = win.loops(rank, 8)

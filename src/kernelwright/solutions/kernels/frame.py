@@ -1,4 +1,4 @@
-"""The frame of a canonical answer: imports, one CUDA string, the reference's constructor, forward."""
+"""Writes the frame of a canonical candidate: imports, one CUDA string, the reference's constructor, forward."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelwright.solutions.read.reading import ReferenceText
 
 
 def module_text(reference: ReferenceText, kernels: list[str], lines: list[str], result: str) -> str:
-    """The whole file: `kernels` are CUDA texts, `lines` forward's statements, `result` what it returns."""
+    """Returns the whole file: `kernels` are CUDA texts, `lines` forward's statements, `result` its return value."""
     body = textwrap.indent("\n".join([*lines, f"return {result}"]), " " * 8)
     init = constructor(reference)
     used = f"{init}    def forward(self, {_arguments(reference)}):\n{body}\n"
@@ -25,23 +25,24 @@ def module_text(reference: ReferenceText, kernels: list[str], lines: list[str], 
 
 
 def _arguments(reference: ReferenceText) -> str:
-    """forward's parameters, without annotations."""
+    """Returns forward's parameters without annotations."""
     given = _bare(reference.forward.args)
     given.args = given.args[1:]
     return ast.unparse(given)
 
 
 def _bare(arguments: ast.arguments) -> ast.arguments:
-    """Parameters without annotations; shares what does not change with the original."""
+    """Returns parameters without annotations; unchanged parts are shared with the original."""
     bare = copy.copy(arguments)
     bare.args = [ast.arg(argument.arg) for argument in arguments.args]
     return bare
 
 
 def constructor(reference: ReferenceText) -> str:
-    """The reference's constructor without docstring, so that arguments, attributes and weights keep their names.
+    """Returns the reference's constructor without docstring, so that arguments, attributes and weights keep their
+    names.
 
-    Before it the attributes of the class, behind it the methods that it calls.
+    The attributes of the class come before it, the methods that it calls after it.
     """
     model = next(
         (n for n in _own(reference).body if isinstance(n, ast.ClassDef) and n.name == "Model"), reference.model
@@ -61,7 +62,7 @@ def constructor(reference: ReferenceText) -> str:
 
 
 def _helpers(model: ast.ClassDef, init: ast.FunctionDef) -> list[ast.FunctionDef]:
-    """The methods that a constructor calls, also by one another, in the order of the class."""
+    """Returns the methods that a constructor calls, directly or through others, in the order of the class."""
     methods = {
         n.name: n for n in model.body if isinstance(n, ast.FunctionDef) and n.name not in ("__init__", "forward")
     }
@@ -76,12 +77,12 @@ def _helpers(model: ast.ClassDef, init: ast.FunctionDef) -> list[ast.FunctionDef
 
 
 def _own(reference: ReferenceText) -> ast.Module:
-    """The file that an answer's constructor is from."""
+    """Returns the file that the candidate's constructor comes from."""
     return reference.own or reference.tree
 
 
 def imports(reference: ReferenceText, used: str) -> str:
-    """Imports and module constants that the constructor or forward name, and what a candidate always needs."""
+    """Returns the imports and module constants that constructor and forward name, and those of every candidate."""
     names = _names(used)
     needed = list(_needed(reference, names))
     names |= {n.id for node in needed for n in ast.walk(node) if isinstance(n, ast.Name)}
@@ -102,7 +103,8 @@ def imports(reference: ReferenceText, used: str) -> str:
 
 
 def lacking(reference: ReferenceText, init: str, has: set[str]) -> list[str]:
-    """Imports and definitions of the reference that a constructor needs and a file with the names `has` lacks."""
+    """Returns the reference's imports and definitions that a constructor needs and a file with the names `has`
+    lacks."""
     wanted = _names(init)
     found = [n for n in _needed(reference, wanted) if not _given(n) & has]
     wanted |= {n.id for node in found for n in ast.walk(node) if isinstance(n, ast.Name)}
@@ -113,7 +115,7 @@ def lacking(reference: ReferenceText, init: str, has: set[str]) -> list[str]:
 
 
 def _given(node: ast.stmt) -> set[str]:
-    """Names that a statement of a module sets."""
+    """Returns the names that a statement of a module sets."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {(a.asname or a.name).split(".")[0] for a in node.names}
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -122,7 +124,7 @@ def _given(node: ast.stmt) -> set[str]:
 
 
 def _needed(reference: ReferenceText, names: set[str]) -> Iterator[ast.stmt]:
-    """Module-level assignments and functions that are named, also by one another, in their order."""
+    """Yields the module-level assignments and functions that are named, directly or through others, in their order."""
     tree = [
         n for n in _own(reference).body if isinstance(n, (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef))
     ]
@@ -136,7 +138,7 @@ def _needed(reference: ReferenceText, names: set[str]) -> Iterator[ast.stmt]:
 
 
 def _names(text: str) -> set[str]:
-    """Names that a class body's functions take from outside of themselves."""
+    """Returns the outside names that a class body's functions use."""
     table = symtable.symtable("class _:\n" + text, "candidate", "exec")
     found: set[str] = set()
     scopes = table.get_children()

@@ -1,4 +1,4 @@
-"""Python lines of forward that families share: templates whose own names keep clear of the reference's."""
+"""Adds Python lines of forward from templates, whose own names avoid the reference's names."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kernelwright.solutions.read.reading import Node
 def add_lines(writer: Writer, template: str, **values: str) -> None:
     """Adds a template's lines to forward, with `@name` marks filled in.
 
-    Names that the reference's forward uses get an underscore where the template itself has them; filled-in text stays.
-    Names may be assigned again by a later operator's lines: whoever adds lines uses its names at once.
+    The template's own names get an underscore where the reference's forward uses them; filled-in text stays unchanged.
+    A later operator's lines may assign the names again, so use them at once.
     """
     kept = _forward_names(writer)
     text = re.sub(r"(?<![\w.@'\"])([A-Za-z_]\w*)", lambda m: m[1] + "_" if m[1] in kept else m[1], template.strip("\n"))
@@ -26,7 +26,7 @@ def add_lines(writer: Writer, template: str, **values: str) -> None:
 
 
 def add_kernel(writer: Writer, op: str, text: str) -> str:
-    """Adds a kernel whose name is the mark `@name`, and returns its name; one that is there already is used again."""
+    """Adds a kernel whose name is the mark `@name`, and returns its name; an equal kernel is used again."""
     text = text.strip("\n")
     for number in range(1, len(writer.kernels) + 1):
         name = f"{op}_kernel{number if number > 1 else ''}"
@@ -38,7 +38,7 @@ def add_kernel(writer: Writer, op: str, text: str) -> str:
 
 
 def _forward_names(writer: Writer) -> set[str]:
-    """Inputs, and names that forward takes from the module."""
+    """Returns the inputs' names, and the names that forward takes from the module."""
     forward = writer.reference.forward
     assigned = {n.id for n in ast.walk(forward) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     loaded = {n.id for n in ast.walk(forward) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
@@ -46,7 +46,7 @@ def _forward_names(writer: Writer) -> set[str]:
 
 
 def argument(writer: Writer, node: Node, name: str, default: Any = None) -> Any:
-    """What a module was made with, or its default; `default` where the text does not say.
+    """Returns the argument that a module was made with, or its default; `default` where the text does not tell.
 
     `node.text` is the module's attribute, e.g. `self.conv`.
     """

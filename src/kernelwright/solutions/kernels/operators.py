@@ -78,7 +78,7 @@ ELEMENTWISE = {
     "softplus": "{0} * {beta} > {threshold} ? {0} : log1pf(expf({0} * {beta})) / {beta}",
     "nan_to_num": "{0} != {0} ? {nan} : fminf(fmaxf({0}, -3.40282347e38f), 3.40282347e38f)",
 }
-"""Operators on floats."""
+"""The operators on floats."""
 
 COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 LOGIC = {
@@ -87,7 +87,7 @@ LOGIC = {
     "logical_xor": "({0} != {1})",
     "logical_not": "!{0}",
 }
-"""Operators whose result is a truth value; those of `LOGIC` take truth values, too."""
+"""Operators with a boolean result; those of `LOGIC` take booleans, too."""
 
 DEFAULTS = {
     "alpha": "1.0",
@@ -100,7 +100,7 @@ DEFAULTS = {
     "value": "1.0",
     "nan": "0.0",
 }
-"""What torch takes for an option that is not given."""
+"""torch's defaults of options."""
 
 FUSED = frozenset({*ELEMENTWISE, *COMPARISONS, *LOGIC, "where", "tril", "triu", "causal", "arange", "cast"})
 """Operators that fuse into the kernel before or after them."""

@@ -1,4 +1,4 @@
-"""The tunable part of a template: how a kernel of a family is cut into blocks and threads."""
+"""Defines the tunable part of a library kernel: its blocks, threads and tiles."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ PRODUCTS = (
     *("naive", "shared8", "shared16", "shared32", "register32", "register64", "register128"),
     *("wide", "double64", "double128", "tensor"),
 )
-"""How a product can be tiled (see `tiles`), from the plainest to the best; `tensor` for 16-bit operands."""
+"""The tilings of a product (see `tiles`), from the plainest to the best; `tensor` for 16-bit operands."""
 CONVOLUTIONS = ("direct", "weights", "channels", "gemm16", "gemm32", "gemm64", "gemm128", "double64")
-"""How convolutions can be computed (see `convolution_ways`)."""
+"""The ways to compute a convolution (see `convolution_ways`)."""
 POOLS = ("direct", "block")
-"""How windows can be pooled: one thread a result, or one block a result where windows are large (adaptive)."""
+"""The ways to pool windows: one thread a result, or one block a result where windows are large (adaptive)."""
 AUTO = "auto"
-"""Way of products and convolutions: the one that the operator's own sizes speak for (`best_product`, `best_conv`)."""
+"""The way that suits the operator's own sizes, for products and convolutions (`best_product`, `best_conv`)."""
 NAMED = {"product": ("", *PRODUCTS, AUTO), "conv": (*CONVOLUTIONS, AUTO), "pool": POOLS}
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Parameters of generated kernels. Every combination gives right answers."""
+    """The parameters of generated kernels. Every combination gives correct results."""
 
     block: int = 256
     """Threads of a block."""
     per_thread: int = 1
     """Elements that a thread computes in an elementwise kernel (grid-stride where more than one)."""
     vector: int = 1
-    """Floats that a thread loads at once (1 or 4) where addresses allow it."""
+    """Floats that a thread loads at once (1 or 4) where alignment allows it."""
     shuffle: bool = False
-    """Whether blocks are reduced by warp shuffles instead of a tree in shared memory."""
+    """True reduces blocks by warp shuffles instead of a tree in shared memory."""
     one_pass: bool = False
-    """Whether rows are read once where an online formula exists (softmax, variance)."""
+    """True reads rows once where an online formula exists (softmax, variance)."""
     thread_rows: bool = True
-    """Whether rows that lie side by side in memory get one thread each (coalesced) instead of one block."""
+    """True gives each of neighbouring rows one thread (coalesced) instead of one block."""
     tile: int = 16
     """Edge of a matrix product's shared tile."""
     coarsen: int = 1
-    """Results that a thread computes along each edge of such a tile."""
+    """Results that a thread computes along each edge of a shared tile."""
     product: str = ""
-    """How products are tiled, one of `PRODUCTS`; empty for the canonical way."""
+    """The tiling of products, one of `PRODUCTS`; empty for the canonical one."""
     conv: str = "direct"
-    """How convolutions are computed: `direct`, or another one of `CONVOLUTIONS`."""
+    """The way to compute convolutions, one of `CONVOLUTIONS`."""
     pool: str = "direct"
-    """How windows are pooled: one of `POOLS`."""
+    """The way to pool windows, one of `POOLS`."""
     fuse: bool = True
-    """Whether operators share kernels; else each operator of the text has a tensor and kernels of its own."""
+    """True lets operators share kernels; False gives each operator of the text a tensor and kernels of its own."""
 
     @property
     def name(self) -> str:
-        """What differs from the canonical schedule, e.g. `block=128,product=shared32`; `canonical` for itself."""
+        """The fields that differ from the canonical schedule, e.g. `block=128,product=shared32`; or `canonical`."""
         parts = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) != f.default]
         return ",".join(parts) or "canonical"
 
 
 def named(text: str) -> Schedule:
-    """The schedule of a name. Raises `UsageError` for what is no schedule."""
+    """Returns the schedule of a name. Raises `UsageError` for any other text."""
     known = {f.name: f for f in fields(Schedule)}
     values: dict[str, Any] = {}
     for part in text.split(",") if text != "canonical" else []:
@@ -73,7 +73,7 @@ def named(text: str) -> Schedule:
 
 
 def _value(name: str, text: str, default: object) -> Any:
-    """A field's value; checks that it is one that kernels exist for."""
+    """Returns a field's value; checks that kernels exist for it."""
     if isinstance(default, bool):
         if text not in ("True", "False"):
             raise UsageError(f"{name}={text}: that is neither True nor False", hint="use True or False")
@@ -91,7 +91,7 @@ def _value(name: str, text: str, default: object) -> Any:
 CANONICAL = Schedule()
 APART = Schedule(fuse=False)
 TUNED = Schedule(block=512, vector=4, shuffle=True, one_pass=True, product=AUTO, conv=AUTO)
-"""What was mostly fastest or near it where schedules were timed (`benchmarks/results/gpu_tune.json.gz`)."""
+"""The schedule that was fastest, or near it, in most timings (`benchmarks/results/gpu_tune.json.gz`)."""
 PLAINEST = Schedule(block=128, thread_rows=False, tile=8)
 _CHOICES = (
     TUNED,
@@ -103,7 +103,7 @@ _CHOICES = (
 
 
 def best_product(rows: int, columns: int) -> str:
-    """How to tile a product with a result of so many rows and columns; -1 for what the text does not tell.
+    """Returns the tiling for a product with a result of given rows and columns; -1 for unknown sizes.
 
     Large tiles pay where there are enough of them for a card with a hundred multiprocessors.
     """
@@ -112,7 +112,7 @@ def best_product(rows: int, columns: int) -> str:
 
 
 def best_conv(channels: int, groups: int) -> str:
-    """How to compute a convolution with so many output channels in so many groups; -1 for what is not known."""
+    """Returns the way to compute a convolution of given output channels and groups; -1 for unknown numbers."""
     each = channels // groups if channels > 0 and groups > 0 else 64
     if groups > 1 and each < 16:
         return "weights"
@@ -120,7 +120,7 @@ def best_conv(channels: int, groups: int) -> str:
 
 
 def choices() -> list[Schedule]:
-    """From the plainest to the best."""
+    """Returns the schedules to choose from, from the plainest to the best."""
     return [
         PLAINEST,
         CANONICAL,
@@ -135,5 +135,5 @@ def choices() -> list[Schedule]:
 
 
 def schedule(seed: int, turn: int) -> Schedule:
-    """The schedule for a turn: by seed at first, the tuned one for seed 0; the plainest from the third turn on."""
+    """Returns a turn's schedule: by seed at first (the tuned one for seed 0), from the third turn on the plainest."""
     return PLAINEST if turn >= 2 else _CHOICES[(seed + turn) % len(_CHOICES)]

@@ -1,4 +1,4 @@
-"""Kernels that do the same under other names are written once, and launched by everyone who needs them.
+"""Merges kernels that are equal but for their names: one is written, and every launch uses it.
 
 A network repeats its layers: two convolutions with a ReLU each are one kernel that is launched twice with other sizes.
 """
@@ -14,13 +14,13 @@ _KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _DECLARED = re.compile(r"\b(?:float|int|long long|bool) (\w+) =")
 _STEP = re.compile(r"(?:\w*_)?[tu]\d+[a-z]*")
-"""What a kernel calls a value that the plan names, or a part of one."""
+"""The name that a kernel gives a value of the plan, or a part of one."""
 
 
 def shared(kernels: Sequence[str], lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """CUDA texts and forward's lines with one kernel in place of several that are equal but for names.
+    """Returns CUDA texts and forward's lines with one kernel in place of several that are equal but for names.
 
-    Where the plan gives a text a title, the name of the kernel that serves for it stands there.
+    Where the plan gives a removed text a title, the name of the kernel that replaces it stands there.
     """
     first: dict[str, str] = {}
     serves: dict[str, str] = {}
@@ -42,7 +42,7 @@ def shared(kernels: Sequence[str], lines: Sequence[str]) -> tuple[list[str], lis
 
 
 def _shape(text: str, name: str, parameters: str) -> str:
-    """A kernel's text with numbers, by first appearance, for the names that it may have otherwise."""
+    """Returns a kernel's text with numbers, by first appearance, for the names that may differ."""
     own = {name, *_DECLARED.findall(text), *(p.split()[-1].lstrip("*") for p in parameters.split(",") if p.strip())}
     numbers: dict[str, int] = {}
 

@@ -1,4 +1,4 @@
-"""Surface forms of a canonical answer: the same kernels under other names, or with comments, as others write them."""
+"""Rewrites a canonical candidate in other surface forms: other names, or comments, in other authors' spelling."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ def _kernels(text: str) -> list[str]:
 
 
 def _cuda(text: str, change: Callable[[str], str]) -> str:
-    """A change of the CUDA string alone."""
+    """Changes the CUDA string alone."""
     return _STRING.sub(lambda m: f'r"""\n{change(m[1])}\n"""', text, count=1)
 
 
 def _named(text: str) -> str:
-    """Kernels called after what they do in another way, and the module after what it is."""
+    """Renames kernels to `*_forward`, and the module to `module`."""
     for name in _kernels(text):
         text = re.sub(rf"\b{name}\b", name.replace("_kernel", "_forward"), text)
     return re.sub(r"\bkernels\b(?=\.\w+\[| = Module)", "module", text)
 
 
 def _worded(text: str) -> str:
-    """Values and results by words instead of letters."""
+    """Names values and results by words instead of letters."""
 
     def change(cuda: str) -> str:
         taken = set(re.findall(r"\b[A-Za-z_]\w*\b", cuda))
         if any(re.fullmatch(r"value\d*|out", name) for name in taken):
-            return cuda  # they would mean something else
+            return cuda  # the names would clash
         return re.sub(r"\by\b", "out", re.sub(r"\bv(\d*)\b", r"value\1", cuda))
 
     return _cuda(text, change)
 
 
 def _commented(text: str) -> str:
-    """A line before each kernel that says who computes what."""
+    """Adds a comment before each kernel: whether a thread or a block computes an element or a row."""
 
     def said(match: re.Match[str]) -> str:
         body = match.string[match.end() :].split("\n}\n", 1)[0]
@@ -57,7 +57,7 @@ def _commented(text: str) -> str:
 
 
 def _restricted(text: str) -> str:
-    """Inputs that the compiler may take not to overlap with the output."""
+    """Marks inputs with `__restrict__`: the compiler may assume that they do not overlap the output."""
     return _cuda(
         text, lambda cuda: re.sub(r"const (float|int|long long)\* (?=\w+[,)])", r"const \1* __restrict__ ", cuda)
     )
@@ -71,11 +71,11 @@ STYLES: dict[str, tuple[Callable[[str], str], ...]] = {
     "restricted": (_restricted,),
     "all": (_commented, _restricted, _worded, _named),
 }
-"""By name: the changes, in their order."""
+"""Style -> its changes, in order."""
 
 
 def styled(text: str, style: str) -> str:
-    """An answer in a style. Raises ValueError for one that is not known."""
+    """Returns a candidate in a style. Raises ValueError for an unknown style."""
     if style not in STYLES:
         raise ValueError(f"unknown style {style!r}; there are {', '.join(STYLES)}")
     for change in STYLES[style]:

@@ -1,8 +1,9 @@
-"""Kernels for products of matrices, from one thread a result to register tiles and tensor cores.
+"""Writes kernels for products of matrices, from one thread a result to register tiles and tensor cores.
 
-Each is a text with marks (`@name`): `@left[m|k]` and the like are filled in by who knows the operands (`products` for
-matrices, `convolution` for convolutions as products). m, n and k are the row, the column and the summed index, M, N and
-K their bounds; sums are float32 in the order of k, tails are guarded. The grid is (row tiles, column tiles, batch).
+Each is a text with marks (`@name`). The caller, which knows the operands, fills in `@left[m|k]` and the like
+(`products` for matrices, `convolution` for convolutions as products). m, n and k are the row, the column and the summed
+index, M, N and K their bounds. Sums are float32 in the order of k; tails are guarded. The grid is (row tiles, column
+tiles, batch).
 """
 
 from __future__ import annotations
@@ -202,31 +203,31 @@ extern "C" __global__ void __launch_bounds__(256) @name(@parameters) {
 
 @dataclass(frozen=True)
 class Product:
-    """What a kernel of this module multiplies and where results go, as CUDA text."""
+    """The operands and the output of a product, as CUDA text."""
 
     parameters: str
-    """Of the kernel; the epilogue's are appended."""
+    """The kernel's parameters; the epilogue's are appended."""
     left: Callable[[str, str], str]
-    """The left operand at (m, k), read inside the bounds only."""
+    """Returns the left operand at (m, k); used inside the bounds only."""
     right: Callable[[str, str], str]
-    """The right operand at (k, n)."""
+    """Returns the right operand at (k, n)."""
     index: str
     """The linear index of a result in the output, from m and n."""
     start: str = ""
-    """Statements before everything else, e.g. where this batch's operands begin."""
+    """The first statements of the kernel, e.g. the offsets of this batch's operands."""
     finish: str = ""
     """A statement that adds to `acc` before the epilogue, e.g. a bias."""
     type: str = "float"
     """C type of the operands where tensor cores take them: __half or __nv_bfloat16."""
     a_by_rows: bool = True
-    """Whether neighbouring k of the left operand lie side by side (else neighbouring m)."""
+    """True where neighbouring k of the left operand are adjacent in memory, False where neighbouring m are."""
     b_by_rows: bool = True
-    """Whether neighbouring n of the right operand lie side by side (else neighbouring k)."""
+    """True where neighbouring n of the right operand are adjacent in memory, False where neighbouring k are."""
 
 
 @dataclass(frozen=True)
 class TileShape:
-    """A block's tile: rows, columns, depth in elements; results of a thread along rows and columns."""
+    """A block's tile (rows, columns, depth in elements) and the results of a thread along rows and columns."""
 
     bm: int
     bn: int
@@ -265,7 +266,7 @@ class Written:
 
 
 def product(p: Product, tiling: str, epilogue: Epilogue, axes: Mapping[int, str]) -> Written:
-    """The kernel of a product in one of `schedule.PRODUCTS`; also `rows`, where both operands lie by rows along k."""
+    """Returns the kernel of a product in one of `schedule.PRODUCTS`, or `rows`: both operands lie by rows along k."""
     if tiling in ("naive", "rows"):
         text = NAIVE if tiling == "naive" else ROWS
         return Written(_render(text, p, epilogue, axes), 16, 16, "(16, 16)")
@@ -298,7 +299,7 @@ def _render(text: str, p: Product, epilogue: Epilogue, axes: Mapping[int, str], 
 
 
 def put(text: str, **marks: str) -> str:
-    """Fills in `@name` marks; on a line of its own with that line's indent, or the line goes where it is empty."""
+    """Fills in `@name` marks. A mark on a line of its own takes that line's indent; an empty one removes the line."""
     for name in sorted(marks, key=len, reverse=True):
         value = marks[name].strip("\n").split("\n")
 
@@ -313,9 +314,9 @@ def put(text: str, **marks: str) -> str:
 def fuse(
     text: str, parameters: str, epilogue: Epilogue, index: str, axes: Mapping[int, str], variable: str = "i"
 ) -> str:
-    """Fills in `@stored`, a line of its own, with what becomes of `acc`, and `@parameters`.
+    """Fills in `@stored`, a line of its own, with the epilogue's statements for `acc`, and `@parameters`.
 
-    `index` is the C text of the result's linear index; a variable holds it unless it is one already.
+    `index` is the C text of the result's linear index; a variable holds it unless it is an identifier.
     """
     before, after = text.split("@stored\n")
     indent = " " * (len(before) - len(before.rstrip(" ")))

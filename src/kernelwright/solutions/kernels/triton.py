@@ -1,8 +1,8 @@
-"""The same expressions as Triton kernels: elementwise chains, reductions along rows, products with epilogues.
+"""Writes candidates in Triton: elementwise chains, reductions along rows, products with epilogues.
 
-What reads a task, what lowers it and how values are grouped into kernels is shared with the CUDA forms; here are the
-texts. A kernel's operands and sizes keep the names that they have there. Operators with other kernels (convolutions,
-pooling, scans, …) have no Triton template and say so.
+Reading, lowering and the grouping of values into kernels are shared with the CUDA forms; only the kernel texts are
+written here. A kernel's operands and sizes keep their names of the CUDA forms. Operators with other kernels
+(convolutions, pooling, scans, …) have no Triton template and raise `Unreadable`.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ _REDUCED = {
     "max": ('float("-inf")', "tl.maximum({acc}, {v})", "tl.max({acc})"),
     "min": ('float("inf")', "tl.minimum({acc}, {v})", "tl.min({acc})"),
 }
-"""Start, how an element comes in, and what becomes of a block's values."""
+"""Reduction -> its start, the step for an element, and the final reduction of a block's values."""
 
 
 def write(source: str, schedule: Schedule) -> str:
-    """A candidate in Triton for a task's source. Raises `Unreadable` where no template fits."""
+    """Returns a candidate in Triton for a task's source. Raises `Unreadable` where no template fits."""
     return with_parts(source, lambda parts: _text(*lowered(parts, schedule), schedule))
 
 
@@ -146,7 +146,7 @@ class TritonWriter(Writer):
         return TritonRows(self, group).write()
 
     def fusing(self, node: Node) -> Node | None:
-        """As for CUDA, but only products have epilogues."""
+        """Returns the anchor to fuse into, as for CUDA, but only for products."""
         found = super().fusing(node)
         return found if found is not None and found.op in _PRODUCTS else None
 
@@ -156,7 +156,7 @@ class TritonWriter(Writer):
 
 
 class TritonFusion(Fusion):
-    """The same statements in Triton; `mask` guards what lies outside."""
+    """Writes the statements of a fusion in Triton; `mask` guards elements outside."""
 
     mask = "mask"
 
@@ -179,7 +179,7 @@ class TritonFusion(Fusion):
         return self._read(node)
 
     def truth(self, node: Node) -> str:
-        """Triton text of a condition."""
+        """Returns Triton text of a condition."""
         if node.op in COMPARISONS:
             left, right = self.value(node.args[0]), self.value(node.args[1])
             return f"({left} {COMPARISONS[node.op]} {right})"
@@ -188,7 +188,7 @@ class TritonFusion(Fusion):
         return f"({self.value(node)} != 0)"
 
     def _triangle(self, node: Node) -> str:
-        """Elements on one side of a diagonal."""
+        """Returns a value on one side of a diagonal, else a constant."""
         rank = len(self.shape)
         value, rest = self.value(node.args[0]), 'float("-inf")' if node.op == "causal" else "0.0"
         row, column = (self.along(d).replace(" / ", " // ") for d in (rank - 2, rank - 1))
@@ -201,7 +201,7 @@ class TritonFusion(Fusion):
         return text
 
     def number(self, text: str) -> str:
-        """A literal as Triton takes it, anything else as a parameter."""
+        """Returns a literal as Triton text, anything else as a parameter."""
         try:
             value = value_or(syntax.expression(text), {}, None)
         except SyntaxError:
@@ -236,13 +236,13 @@ class TritonFusion(Fusion):
 
 
 class RowFusion(TritonFusion):
-    """Statements about one value a row: nothing lies outside."""
+    """Statements about one value a row, which need no mask."""
 
     mask = ""
 
 
 def _parameters(operands: Operands, y: str, x: str = "") -> tuple[str, str, str, str]:
-    """Names of pointers and of numbers, and their launch arguments, each list with a comma after or before."""
+    """Returns names of pointers and of numbers, and their launch arguments, each list with a comma after or before."""
     (pointers, tensors), (numbers, values) = operands.pointers(y, x), operands.numbers(y, x)
     strip = lambda text: ", ".join(part.split()[-1].lstrip("*") for part in text.split(", ") if part.strip())  # noqa: E731
     plain, counted = strip(pointers), strip(numbers)
@@ -250,7 +250,7 @@ def _parameters(operands: Operands, y: str, x: str = "") -> tuple[str, str, str,
 
 
 def elementwise(writer: TritonWriter, node: Node) -> str:
-    """A kernel of elementwise operators, a block of elements a program."""
+    """Adds a kernel of elementwise operators; each program computes a block of elements."""
     shape, reads = writer.shape(node), writer.reads(node)
     fusion = TritonFusion(writer, shape, "i", operands=Operands({"y", "i", "n", "mask"}, first="x"), reads=reads)
     value = fusion.start(node)
@@ -275,7 +275,7 @@ def {name}({pointers}y, n{numbers}, BLOCK: tl.constexpr):
 
 
 class TritonRows(rows.RowKernel):
-    """Reductions along rows: a program a row, which it walks in blocks."""
+    """Reductions along rows: each program walks one row in blocks."""
 
     def __init__(self, writer: Writer, group: rows.Group) -> None:
         super().__init__(writer, group)
@@ -360,7 +360,7 @@ class TritonRows(rows.RowKernel):
 
 
 def _again(kind: type[TritonFusion], f: Fusion) -> TritonFusion:
-    """A fusion of another kind, made with the same things."""
+    """Returns a fusion of another class with the same fields."""
     given: dict[str, Any] = {x.name: getattr(f, x.name) for x in fields(Fusion) if not x.name.startswith("_")}
     return kind(**given)
 
@@ -383,7 +383,8 @@ def @name(@parameters, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
 
 
 def product(writer: TritonWriter, node: Node, root: Node) -> str:
-    """A product of matrices, of stacked rows with a matrix or of a batch, with the operators up to `root` after it."""
+    """Adds a product of matrices, of stacked rows with a matrix or of a batch, with the operators up to `root`
+    fused."""
     reads = frozenset(n for n in writer.reads(root) if node not in leaves(n)) if root != node else frozenset()
     for leaf in leaves(root, reads) if root != node else ():
         if leaf != node and leaf.op not in (*NUMBERS, "input", "tensor"):
@@ -424,7 +425,7 @@ def product(writer: TritonWriter, node: Node, root: Node) -> str:
 
 
 def _linear(writer: TritonWriter, node: Node) -> tuple[str, str, str]:
-    """Input, weight and bias of a linear layer or function, as Python text."""
+    """Returns input, weight and bias of a linear layer or function, as Python text."""
     x = writer.tensor(node.args[0])
     if node.op == "linear_module":
         made = writer.facts.attributes.get(f"{node.text.removeprefix('self.')}.bias", True)

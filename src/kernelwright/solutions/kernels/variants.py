@@ -1,4 +1,4 @@
-"""Which schedules there are for a task: those that its operators know, from the plainest to the best."""
+"""Lists the schedules for a task: those that its operators know, from the plainest to the best."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SAMPLED = frozenset(("embedding", "interpolate", "pixel_shuffle", "pixel_unshuf
 
 
 def of(root: Node, halves: bool) -> list[Schedule]:
-    """Schedules for a lowered expression; `halves`: whether inputs have 16 bits, which tensor cores take."""
+    """Returns the schedules for a lowered expression; `halves`: inputs have 16 bits, which tensor cores take."""
     ops = operators(root)
     products, convolutions = ops & _PRODUCTS, {o for o in ops if o.startswith("conv")}
     pools, sampled = {o for o in ops if o.startswith(_WINDOWS)}, ops & _SAMPLED
@@ -38,10 +38,10 @@ def of(root: Node, halves: bool) -> list[Schedule]:
 
 
 def _plainest(found: list[Schedule]) -> list[Schedule]:
-    """The canonical schedule is among them; the plainest comes first."""
+    """Returns the first schedules of the list: the plainest, then the canonical one."""
     return [found[0], CANONICAL] if found else [CANONICAL]
 
 
 def operators(root: Node) -> set[str]:
-    """The operators of an expression."""
+    """Returns the operators of an expression."""
     return {node.op for node in nodes(root)}
