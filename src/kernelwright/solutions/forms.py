@@ -1,9 +1,8 @@
-"""One candidate in another form: `export` renders a candidate that launches from Python (`kernelwright.cuda.Module`)
-as a `ModelNew` file of KernelBench that runs without this package.
+"""Exports a candidate that launches from Python (`kernelwright.cuda.Module`) to a KernelBench `ModelNew` file.
 
-The CUDA text stays as it is; behind it comes one C++ launcher a kernel, with what the kernel's signature says, and
-`load_inline` builds both. A small class in the file keeps `kernels.NAME[grid, block](...)`, so that `forward` stays as
-it was written. Executes nothing.
+The exported file runs without this package. The CUDA text stays unchanged. One C++ launcher a kernel, made from the
+kernel's signature, follows it, and `load_inline` builds both. A small class in the file keeps `kernels.NAME[grid,
+block](...)`, so that `forward` stays unchanged. Executes nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ _TAKEN = frozenset(
 
 @dataclass(frozen=True)
 class _Edit:
-    """Bytes [start, end) of the file, and what stands there instead."""
+    """Bytes [start, end) of the file, and the text that replaces them."""
 
     start: int
     end: int
@@ -112,10 +111,10 @@ class _Edit:
 
 
 def export(text: str) -> str:
-    """The candidate as a file that needs torch only. One without `kernelwright.cuda` comes back as it is.
+    """Returns the candidate as a file that needs torch only; unchanged where it does not use `kernelwright.cuda`.
 
-    Raises `CandidateError` for what cannot be rendered: CUDA text that is not known before the file runs, parameters
-    that are structs, instances of templates that no constant names.
+    Raises `CandidateError` where it cannot be exported: CUDA text that is unknown before the file runs, parameters that
+    are structs, instances of templates that no constant names.
     """
     if "kernelwright" not in text:
         return text
@@ -131,7 +130,7 @@ def export(text: str) -> str:
 
 
 class _Imports:
-    """How a file imports `kernelwright.cuda`, and what it calls `Module`."""
+    """The names by which a file imports `kernelwright.cuda` and its `Module`."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.statements: list[ast.Import | ast.ImportFrom] = []
@@ -152,7 +151,7 @@ class _Imports:
                 self.modules.add(node.names[0].asname or "kernelwright.cuda")
 
     def is_module(self, node: ast.expr) -> bool:
-        """Whether an expression is the class `Module`."""
+        """Tells whether an expression is the class `Module`."""
         if isinstance(node, ast.Name):
             return node.id in self.names
         return isinstance(node, ast.Attribute) and node.attr == "Module" and ast.unparse(node.value) in self.modules
@@ -165,7 +164,7 @@ class _Imports:
 
 
 class _Export:
-    """One file on its way to the other form."""
+    """One file that is being exported."""
 
     def __init__(self, text: str, tree: ast.Module, found: _Imports, calls: Sequence[ast.Call]) -> None:
         self.text, self.tree, self.found, self.calls = text, tree, found, calls
@@ -175,7 +174,7 @@ class _Export:
         self.instances = list(_instances(tree, self.constants))
 
     def _free(self, name: str) -> str:
-        """The name, or with a number behind it one that the file does not use."""
+        """Returns the name, or one with a number, that the file does not use."""
         chosen = next(
             n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2))) if n not in self.taken
         )
@@ -199,7 +198,7 @@ class _Export:
         return _edited(self.text, edits)
 
     def _statement(self, call: ast.Call) -> int:
-        """Where the top-level statement around a call begins, its decorators included."""
+        """Returns the start of the top-level statement around a call, its decorators included."""
         for node in self.tree.body:
             if node.lineno <= call.lineno <= (node.end_lineno or node.lineno):
                 decorators = getattr(node, "decorator_list", [])
@@ -207,7 +206,7 @@ class _Export:
         raise CandidateError(f"line {call.lineno}: the call of Module is in no statement")
 
     def _module(self, call: ast.Call) -> tuple[str, str]:
-        """What stands before the statement that calls `Module`, and what stands for the call."""
+        """Returns the text to put before the statement that calls `Module`, and the text that replaces the call."""
         cuda, flags = self._arguments(call)
         signatures = Signatures(cuda)
         renamed = {n: f"{n}_kernel" for n in signatures.declared if n in _TAKEN}
@@ -235,7 +234,7 @@ class _Export:
         return block, f"{self.shim}({names[2]}, {_listed(table)})"
 
     def _arguments(self, call: ast.Call) -> tuple[str, tuple[str, ...]]:
-        """The CUDA text and the flags that `Module` is called with."""
+        """Returns the CUDA text and the flags that `Module` is called with."""
         given: dict[str, ast.expr] = dict(zip(("source", "flags"), call.args, strict=False))
         given |= {k.arg: k.value for k in call.keywords if k.arg}
         try:
@@ -266,7 +265,7 @@ class _Export:
 
 
 def _launcher_names(kernels: Sequence[KernelSignature]) -> dict[str, str]:
-    """What each kernel's launcher is called, by callee."""
+    """Returns the name of each kernel's launcher, by callee."""
     found: dict[str, str] = {}
     for kernel in kernels:
         base = "launch_" + re.sub(r"\W+", "_", kernel.name)
@@ -312,14 +311,14 @@ def _launcher(kernel: KernelSignature, launcher: str) -> str:
 
 
 def _passed(argument: Argument) -> str:
-    """One argument of the launch, converted to the parameter's type."""
+    """Returns one argument of the launch, converted to the parameter's type."""
     name = _cpp_name(argument)
     value = f"{name}.data_ptr()" if argument.kind == "tensor" else name
     return f"({argument.type}){value}" if argument.kind == "tensor" else f"static_cast<{argument.type}>({value})"
 
 
 def _flags(cuda: str, given: Sequence[str]) -> list[str]:
-    """nvcc's flags: those that `Module` was given, and what makes nvcc read the text as NVRTC does."""
+    """Returns nvcc's flags: those given to `Module`, and those that make nvcc read the text as NVRTC does."""
     flags = list(given)
     if re.search(r"half|bfloat16|__nv_", cuda):
         flags += _HALF_FLAGS
@@ -329,7 +328,7 @@ def _flags(cuda: str, given: Sequence[str]) -> list[str]:
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
-    """The text with whole words replaced, members (`a.max`) and qualified names left alone."""
+    """Renames whole words in the text, except members (`a.max`) and qualified names."""
     if not names:
         return text
     pattern = rf"(?<![\w.>:])({'|'.join(map(re.escape, names))})(?!\w)"
@@ -340,7 +339,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 class _NotFixed(Exception):
-    """An expression whose value the file's text does not tell."""
+    """The file's text does not fix the value of an expression."""
 
 
 def _parse(text: str) -> ast.Module:
@@ -353,7 +352,7 @@ def _parse(text: str) -> ast.Module:
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """Names that are assigned once in the whole file, at the top level."""
+    """Returns the names that are assigned once in the whole file, at the top level."""
     counts: dict[str, int] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -375,7 +374,7 @@ _NUMBERS = {ast.Add: "__add__", ast.Sub: "__sub__", ast.Mult: "__mul__", ast.Flo
 
 
 def _value(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
-    """The value of a constant expression: texts, numbers, lists of them. Raises `_NotFixed`."""
+    """Returns the value of a constant expression: texts, numbers, lists of them. Raises `_NotFixed`."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name) and node.id in names:
@@ -407,7 +406,7 @@ def _formatted(part: ast.expr, names: Mapping[str, ast.expr]) -> str:
 
 
 def _called(node: ast.Call, method: ast.Attribute, names: Mapping[str, ast.expr]) -> Any:
-    """The value of a method of text, or of `textwrap.dedent`."""
+    """Returns the value of a method of a text, or of `textwrap.dedent`."""
     arguments = [_value(a, names) for a in node.args]
     if ast.unparse(method) == "textwrap.dedent" and arguments:
         import textwrap
@@ -425,7 +424,7 @@ def _called(node: ast.Call, method: ast.Attribute, names: Mapping[str, ast.expr]
 
 
 def _instances(tree: ast.Module, names: Mapping[str, ast.expr]) -> Iterator[str]:
-    """Instances of templates that the file names in calls of `get`: `scale<float, 256>`."""
+    """Returns the template instances that the file names in calls of `get`: `scale<float, 256>`."""
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Call)
@@ -437,7 +436,7 @@ def _instances(tree: ast.Module, names: Mapping[str, ast.expr]) -> Iterator[str]
 
 
 def _possible(node: ast.expr, names: Mapping[str, ast.expr]) -> list[str]:
-    """The texts that an expression may have: of a choice both, of a look-up in a constant dictionary each."""
+    """Returns the possible texts of an expression: both sides of a choice, every value of a constant dictionary."""
     if isinstance(node, ast.IfExp):
         return _possible(node.body, names) + _possible(node.orelse, names)
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
@@ -454,7 +453,7 @@ def _possible(node: ast.expr, names: Mapping[str, ast.expr]) -> list[str]:
 
 
 def _replacing_import(tree: ast.Module, statement: ast.stmt) -> str:
-    """What stands for the import of `Module`, unless the file has it already."""
+    """Returns the text that replaces the import of `Module`; empty where the file has it already."""
     if statement not in tree.body:
         return "from torch.utils.cpp_extension import load_inline"
     for node in tree.body[: tree.body.index(statement)]:
@@ -464,14 +463,14 @@ def _replacing_import(tree: ast.Module, statement: ast.stmt) -> str:
 
 
 def _listed(value: Any) -> str:
-    """A list or dictionary of texts, with double quotes."""
+    """Returns a list or dictionary of texts as Python text, with double quotes."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in value.items()) + "}"
     return "[" + ", ".join(_literal(v) for v in value) + "]"
 
 
 def _literal(text: str) -> str:
-    """A text as a Python literal: raw and over several lines where it has such."""
+    """Returns a text as a Python literal: raw and over several lines where it has line breaks."""
     if "\n" not in text:
         return f'"{text}"' if text.isprintable() and '"' not in text and "\\" not in text else repr(text)
     plain = text.replace("\n", "").replace("\t", "").isprintable()
@@ -482,7 +481,7 @@ def _literal(text: str) -> str:
 
 
 def _offset(text: str, line: int, column: int) -> int:
-    """The byte offset of a place that `ast` names, which counts columns in bytes."""
+    """Returns the byte offset of a place given by `ast`, which counts columns in bytes."""
     starts = [0, *(m.end() for m in re.finditer(rb"\r\n|\r|\n", text.encode()))]
     return starts[line - 1] + column
 
@@ -493,7 +492,7 @@ def _span(text: str, node: ast.expr | ast.stmt) -> tuple[int, int]:
 
 
 def _removed(text: str, statement: ast.stmt) -> _Edit:
-    """Takes an import away; within a block something has to stay."""
+    """Returns the edit that removes an import; within a block a statement has to stay."""
     start, end = _span(text, statement)
     return _Edit(start, end, "pass" if statement.col_offset else "")
 

@@ -1,9 +1,9 @@
-"""Realistic mistakes, planted in right answers: for negatives, pairs of wrong and repaired, measuring the judge.
+"""Plants realistic mistakes in correct candidates: for negatives, pairs of wrong and repaired, and tests of the judge.
 
-Each mistake is one that people and models make: a barrier forgotten, a bound off by one, a wrong stride. It works on
-the text of an answer in the module form, at one of the places where it can be made; which one, the seed says. Most
-change what is computed or stop the text from compiling; `LATENT` ones show only at sizes that a test does not have.
-Whether a planted mistake is caught is for `evaluate` to say: none of them is taken to be wrong unjudged.
+Each mistake is common among people and models: a forgotten barrier, a bound off by one, a wrong stride. It changes the
+text of a candidate in the module form at one place, chosen by the seed. Most mistakes change the result or stop the
+text from compiling; `LATENT` ones show only at sizes that a test does not have. Only an evaluation tells whether a
+planted mistake is caught: no such text is taken to be wrong unjudged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ LATENT = frozenset(("int32_overflow",))
 
 @dataclass(frozen=True)
 class CutAnswer:
-    """An answer in the module form, cut into what precedes the CUDA text, the CUDA text, and what follows."""
+    """A candidate in the module form, cut into the text before the CUDA string, the CUDA string, and the text after
+    it."""
 
     before: str
     cuda: str
@@ -39,9 +40,9 @@ _PLANTS: dict[str, Plant] = {}
 
 
 def mistakes(text: str, seed: int) -> list[tuple[str, str]]:
-    """Every kind of mistake that can be planted in an answer: its name and the text with it, in a fixed order.
+    """Returns all mistakes that can be planted in a candidate: names and changed texts, in a fixed order.
 
-    The same for the same text and seed. Texts without a CUDA string give none.
+    The same text and seed give the same result. Texts without a CUDA string give none.
     """
     answer = _cut(text)
     if answer is None:
@@ -50,13 +51,13 @@ def mistakes(text: str, seed: int) -> list[tuple[str, str]]:
     found = []
     for name, plant in _PLANTS.items():
         wrong = plant(answer, random.Random(f"{seed}:{name}"))
-        if wrong is not None and without_plan(wrong) != plain:  # a mistake in a comment is none
+        if wrong is not None and without_plan(wrong) != plain:  # a change in a comment is no mistake
             found.append((name, wrong))
     return found
 
 
 def names() -> list[str]:
-    """All kinds of mistakes."""
+    """Returns the names of all mistakes."""
     return list(_PLANTS)
 
 
@@ -76,7 +77,7 @@ def _plant(name: str) -> Callable[[Plant], Plant]:
 
 
 def _pick(where: str, pattern: str, draw: random.Random, change: Callable[[re.Match[str]], str | None]) -> str | None:
-    """Changes one place that a pattern matches; None where no place can be changed."""
+    """Changes one place that a pattern matches; returns None where no place can be changed."""
     places = list(re.finditer(pattern, where, re.MULTILINE))
     draw.shuffle(places)
     for match in places:
@@ -104,7 +105,7 @@ def _in_host(pattern: str, change: Callable[[re.Match[str]], str | None]) -> Pla
 
 
 def _forward(after: str) -> tuple[str, str]:
-    """What follows the CUDA text, cut before forward."""
+    """Returns the text behind the CUDA string, cut before forward."""
     at = after.find("def forward")
     return (after, "") if at < 0 else (after[:at], after[at:])
 
@@ -158,7 +159,7 @@ _plant("swapped_threads")(_in_cuda(r"\[ty\]\[tx\] = ", lambda m: "[tx][ty] = "))
 
 @_plant("wrong_stride")
 def _wrong_stride(answer: CutAnswer, draw: random.Random) -> str | None:
-    """A size in an index taken for another size of the same kernel."""
+    """Takes another size of the same kernel for a size in an index."""
     kernels = list(re.finditer(r"__global__ void[^(]*\(([^)]*)\)", answer.cuda))
     draw.shuffle(kernels)
     for kernel in kernels:
@@ -180,7 +181,7 @@ def _wrong_stride(answer: CutAnswer, draw: random.Random) -> str | None:
 
 @_plant("swapped_statements")
 def _swapped_statements(answer: CutAnswer, draw: random.Random) -> str | None:
-    """Two operators of a chain in the wrong order."""
+    """Swaps two operators of a chain."""
     pattern = r"^( *)((acc|v\d*) = [^\n]*;)\n\1(\3 = [^\n]*;)\n"
     return _in_cuda(pattern, lambda m: f"{m[1]}{m[4]}\n{m[1]}{m[2]}\n")(answer, draw)
 
@@ -204,7 +205,7 @@ _LAUNCH = r"^( *)kernels\.\w+\[.*\]\(.*\)$"
 
 
 def _launch(match: re.Match[str]) -> ast.Call | None:
-    """The launch on a line of Python, if it has arguments to spare."""
+    """Returns the launch on a line of Python; None where it has fewer than two arguments."""
     try:
         call = syntax.expression(match[0].strip())
     except SyntaxError:
@@ -214,7 +215,7 @@ def _launch(match: re.Match[str]) -> ast.Call | None:
 
 @_plant("swapped_arguments")
 def _swapped_arguments(answer: CutAnswer, draw: random.Random) -> str | None:
-    """Two neighbouring arguments of a launch in the wrong order."""
+    """Swaps two neighbouring arguments of a launch."""
 
     def swap(match: re.Match[str]) -> str | None:
         call = _launch(match)
@@ -233,7 +234,7 @@ def _swapped_arguments(answer: CutAnswer, draw: random.Random) -> str | None:
 
 @_plant("missing_argument")
 def _missing_argument(answer: CutAnswer, draw: random.Random) -> str | None:
-    """The last argument of a launch forgotten."""
+    """Drops the last argument of a launch."""
 
     def drop(match: re.Match[str]) -> str | None:
         call = _launch(match)

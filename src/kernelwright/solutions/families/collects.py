@@ -1,4 +1,4 @@
-"""Sums by number: index_add, scatter_add, counts. Each result looks for what belongs to it, always in one order."""
+"""Sums by index: index_add, scatter_add, counts. Each result gathers its own terms, always in the same order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _shape(writer: Writer, node: Node) -> Shape:
 
 @anchor("index_add", "scatter_add", fuses=False)
 def collected(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """One thread a result, which goes over all rows of the source."""
+    """Adds a kernel with one thread a result, which goes over all rows of the source."""
     if len(node.args) != 3 or any(a.op == "number" for a in node.args):
         raise Unreadable(f"no template for this {node.op}")
     dim = dim_of(writer, node)
@@ -55,7 +55,7 @@ kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@x, @i, @s, @y, @y
 
 @rule("bincount")
 def _bincount(writer: Writer, node: Node) -> Node:
-    """How often each number occurs, of as many numbers as `minlength` says."""
+    """Counts the occurrences of each number from 0 to `minlength` - 1."""
     if not node.option("minlength") or len(node.args) > 1:
         raise Unreadable("no template for bincount without minlength, or with weights")
     zeros = Node("constant", text="0.0", options=(("shape", f"({node.option('minlength')},)"),))
@@ -65,7 +65,7 @@ def _bincount(writer: Writer, node: Node) -> Node:
 
 @rule("embedding_bag")
 def _bag(writer: Writer, node: Node) -> Node:
-    """Rows of a table by their numbers, brought together along the second dimension."""
+    """Reduces rows of a table, selected by indices, along the second dimension."""
     if len(writer.shape(node.args[0])) != 2 or len(node.args) > 1:
         raise Unreadable("no template for bags with offsets")
     known, path = writer.facts.attributes, node.text.removeprefix("self.")

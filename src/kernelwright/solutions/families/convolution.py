@@ -1,6 +1,6 @@
 """Convolutions and transposed convolutions in one to three dimensions: stride, padding, dilation, groups, bias.
 
-Depthwise, grouped, pointwise and asymmetric ones are the same kernel: the number of groups is a parameter. Each thread
+Depthwise, grouped, pointwise and asymmetric ones share one kernel: the number of groups is a parameter. Each thread
 computes a result (`direct`), or a convolution is a product of matrices whose left operand is gathered (`gemm...`).
 """
 
@@ -19,14 +19,14 @@ from kernelwright.solutions.read.reading import Node, Unreadable
 
 TILINGS = {"gemm16": "shared16", "gemm32": "register32", "gemm64": "register64", "gemm128": "register128"}
 TILINGS["double64"] = "double64"
-"""Ways to convolve by products, and how those are tiled."""
+"""Ways to convolve by products -> the tiling of the product."""
 _OPERATORS = ("conv", "convtranspose", *(f"conv{kind}{d}d" for kind in ("", "_transpose") for d in (1, 2, 3)))
 """Modules, and functions by their dimensions."""
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """One convolution in text: where its parts come from on the host."""
+    """One convolution as text: its parts as Python expressions of the host."""
 
     rank: int
     transposed: bool
@@ -41,7 +41,7 @@ class Convolution:
     before: str = ""
     """Lines of Python before the others."""
     same: bool = False
-    """Whether the padding is "same"."""
+    """True for the padding "same"."""
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class Convolution:
 
 
 def read_convolution(writer: Writer, node: Node) -> Convolution:
-    """The parts of a module's call or of a function's."""
+    """Returns the parts of a module's call or of a function's."""
     transposed = "transpose" in node.op
     if node.text:
         return _of_module(writer, node, transposed)
@@ -77,7 +77,7 @@ def _of_module(writer: Writer, node: Node, transposed: bool) -> Convolution:
     rank = int(kind[-2])
     padding, mode = argument(writer, node, "padding", 0), argument(writer, node, "padding_mode", "zeros")
     inside = node.args[0]
-    if mode != "zeros":  # a border of its own first, then none
+    if mode != "zeros":  # pad first, then convolve without padding
         if transposed or isinstance(padding, str):
             raise Unreadable(f"no template for padding={padding!r} with padding_mode={mode!r}")
         amounts = ", ".join(f"{node.text}.padding[{d}]" for d in range(rank)[::-1] for _ in range(2))
@@ -101,7 +101,7 @@ def _of_module(writer: Writer, node: Node, transposed: bool) -> Convolution:
 
 
 def _sizes(c: Convolution) -> str:
-    """Python lines with every size and option that the kernel takes."""
+    """Returns Python lines with every size and option that the kernel takes."""
     r, letters = c.rank, win.LETTERS[c.rank]
     options = [(p, t) for p, t in (("s", c.stride), ("p", c.padding), ("d", c.dilation)) if p != "p" or not c.same]
     first = "_, OG" if c.transposed else "O, _"
@@ -157,7 +157,7 @@ extern "C" __global__ void @name(@parameters) {
 
 
 def _direct(c: Convolution) -> str:
-    """One thread a result."""
+    """Returns a kernel with one thread a result."""
     declared, rest = win.split(c.rank, True)
     marks = {"split": declared, "rest": rest, "from": win.place(c.rank, "n * C + c0 + c", "", "i")}
     if c.transposed:
@@ -170,7 +170,7 @@ def _direct(c: Convolution) -> str:
 
 
 def _gather(c: Convolution, indent: int, acc: str) -> str:
-    """Loops over the window that leave out what no input reaches, then over channels."""
+    """Returns loops over the window that skip places outside the input, then over channels."""
     lines = []
     for letter in win.LETTERS[c.rank]:
         a, pad = letter.lower(), " " * indent
@@ -187,7 +187,7 @@ def _gather(c: Convolution, indent: int, acc: str) -> str:
 
 @shape_rule(*_OPERATORS)
 def convolution_shape(writer: Writer, node: Node) -> Shape:
-    """Batch, channels and extents as far as the text gives them."""
+    """Returns batch, channels and extents as far as the text gives them."""
     x = writer.shape(node.args[0])
     rank, transposed = len(x) - 2, "transpose" in node.op
     if node.text:
@@ -231,7 +231,7 @@ def _extents(sizes: Shape, rank: int, values: list[object], more: object, transp
 
 
 def _chosen(writer: Writer, node: Node) -> str:
-    """The way that the schedule names, or the one that suits the layer."""
+    """Returns the way that the schedule names, or the one that suits the layer."""
     if writer.schedule.conv != AUTO or "transpose" in node.op:
         return writer.schedule.conv.replace(AUTO, "direct")
     given = argument(writer, node, "groups", 1) if node.text else _known(writer, node.option("groups", "1"))
@@ -240,7 +240,7 @@ def _chosen(writer: Writer, node: Node) -> str:
 
 
 def _way(c: Convolution, conv: str, block: int, parameters: str, epilogue: Epilogue) -> ways.Way:
-    """The kernel of a way to convolve."""
+    """Returns the kernel of a way to convolve."""
     axes = {0: "n", **win.axes(c.rank)}
     if conv == "channels":
         return ways.channels(c.rank, c.transposed, block, parameters, epilogue, axes)
@@ -254,7 +254,7 @@ def _way(c: Convolution, conv: str, block: int, parameters: str, epilogue: Epilo
 
 @anchor(*_OPERATORS)
 def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """nn.Conv1d to 3d, nn.ConvTranspose1d to 3d, and their functions."""
+    """Lowers nn.Conv1d to 3d, nn.ConvTranspose1d to 3d, and their functions."""
     if len(writer.shape(node.args[0])) < 3:
         raise Unreadable("a convolution of an input without batch")
     c = read_convolution(writer, node)

@@ -1,4 +1,4 @@
-"""Operators that put tensors together or a border around them: cat, stack, pad."""
+"""Operators that join tensors or pad them: cat, stack, pad."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _stack_shape(writer: Writer, node: Node) -> Shape:
 
 @anchor("cat", "stack", fuses=False)
 def joined(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """One launch an operand: each is copied to its place, `width` of `total` elements at a time from `start` on."""
+    """Launches once an operand: each is copied to its place, `width` of `total` elements at a time from `start` on."""
     stack = node.op == "stack"
     dim = _stack_dim(writer, node) if stack else dim_of(writer, node)
     rank = len(writer.shape(node.args[0]))
@@ -81,12 +81,13 @@ extern "C" __global__ void {name}(const float* x, float* y, long long n, int wid
 
 
 def _layer(writer: Writer, node: Node) -> str:
-    """The class of a padding layer, empty for a function."""
+    """Returns the class of a padding layer, "" for a function."""
     return writer.reference.modules[node.text.removeprefix("self.")][0] if node.text else ""
 
 
 def _amounts(writer: Writer, node: Node) -> list[tuple[str, str, int]]:
-    """Python texts of what is added before and after each padded dimension, the last one first, and its number."""
+    """Returns for each padded dimension, last first: Python texts of the padding before and after it, and its
+    number."""
     rank = len(writer.shape(node.args[0]))
     if kind := _layer(writer, node):
         text = f"{node.text}.padding"
@@ -129,7 +130,7 @@ _OUTSIDE = {
 
 @anchor("pad")
 def padded(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """One thread an element of the result."""
+    """Adds a kernel with one thread an element of the result."""
     rank, amounts, mode = len(writer.shape(node.args[0])), _amounts(writer, node), _mode(writer, node)
     if mode != "constant" and mode not in _OUTSIDE:
         raise Unreadable(f"no template for padding with mode={mode}")

@@ -1,7 +1,7 @@
 """Normalisation layers.
 
-Layer and RMS norm are rows and are lowered to reductions; batch norm with running statistics is elementwise; batch,
-instance and group norm with statistics of their own share a kernel that differs in what a row is.
+Layer and RMS norm run along rows and are lowered to reductions. Batch norm with running statistics is elementwise.
+Batch, instance and group norm with statistics of their own share a kernel; they differ in their rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _given(args: tuple[Node, ...], at: int) -> Node | None:
 
 
 def _weight(writer: Writer, node: Node, name: str) -> Node | None:
-    """A layer's weight or bias, where it has one."""
+    """Returns a layer's weight or bias, or None."""
     path = node.text.removeprefix("self.")
     known = writer.facts.attributes
     affine = known.get(f"{path}.affine", known.get(f"{path}.elementwise_affine", True))
@@ -90,7 +90,7 @@ def _functional_rms_norm(writer: Writer, node: Node) -> Node:
 
 @dataclass(frozen=True)
 class Parts:
-    """What the kernel needs of a layer: Python texts, None where there is no weight."""
+    """The Python texts that the kernel needs of a layer; None where it has no weight."""
 
     weight: str | None
     bias: str | None
@@ -99,7 +99,7 @@ class Parts:
 
 
 def _per_channel(writer: Writer, x: Node, vector: Node) -> Node:
-    """A vector of one number a channel, in a shape that meets dimension 1."""
+    """Returns a vector of one number a channel, in a shape that broadcasts along dimension 1."""
     rank = len(writer.shape(x))
     return Node("reshape", (vector,), options=(("shape", repr((-1,) + (1,) * (rank - 2))),)) if rank > 2 else vector
 
@@ -107,7 +107,7 @@ def _per_channel(writer: Writer, x: Node, vector: Node) -> Node:
 def _with_statistics(
     writer: Writer, x: Node, mean: Node, variance: Node, weight: Node | None, bias: Node | None, eps: str
 ) -> Node:
-    """Normalisation by numbers that are given: elementwise."""
+    """Normalises by given statistics, elementwise."""
     mean, variance = _per_channel(writer, x, mean), _per_channel(writer, x, variance)
     scale = call("rsqrt", call("add", variance, number(eps)))
     value = call("mul", call("sub", x, mean), scale)
@@ -169,7 +169,7 @@ _TITLES = {"batchnorm": "batch_norm", "instancenorm": "instance_norm", "groupnor
 
 @anchor("batchnorm", "instancenorm", "groupnorm")
 def normalisation(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """A block a row of equal statistics; two passes, mean and squares around it, then the result."""
+    """Adds a kernel with one block a row of equal statistics: mean, then squares around it, then the result."""
     shape, parts, block = writer.shape(node), _parts(writer, node), writer.schedule.block
     x = writer.tensor(node.args[0])
     y = writer.result()
@@ -236,7 +236,7 @@ _TAKEN = ("x", "weight", "bias", "n", "channels", "inner", "eps", "c", "base", "
 
 @anchor("local_response_norm")
 def local_response(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """Each element by the squares of its neighbours among the channels, those outside taken for zeros."""
+    """Scales each element by the squares of its neighbours among the channels; missing neighbours count as zero."""
     x, y = writer.tensor(node.args[0]), writer.result()
     body = """
 int s = i % S, c = i / S % C;

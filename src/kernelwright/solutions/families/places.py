@@ -1,4 +1,4 @@
-"""argmax and argmin: where the largest or smallest element of each row is, the first of equal ones."""
+"""argmax and argmin: the index of the largest or smallest element of each row, the first of equal ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _shape(writer: Writer, node: Node) -> Shape:
 
 @anchor("argmax", "argmin", fuses=False)
 def place(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """A block a row: each thread looks at every so many elements, then a tree over the block."""
+    """Adds a kernel with one block a row: each thread takes a strided share, then a tree reduces the block."""
     inside = node.args[0]
     shape, dim = writer.shape(inside), _dim(writer, node)
     sign = ">" if node.op == "argmax" else "<"

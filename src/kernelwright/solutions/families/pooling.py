@@ -20,7 +20,7 @@ ADAPTIVE = tuple(f"adaptive_{kind}_pool{d}d" for kind in ("avg", "max") for d in
 
 
 def option(writer: Writer, node: Node, name: str, default: object = None) -> object:
-    """The value of a pooling option as far as the text gives it; None where it does not say."""
+    """Returns the value of a pooling option as far as the text gives it, else None."""
     if not node.text:
         text = node.option(name)
         return default if not text else value_or(syntax.expression(text), writer.facts.names(), None)
@@ -29,7 +29,7 @@ def option(writer: Writer, node: Node, name: str, default: object = None) -> obj
 
 @shape_rule(*MAX, *AVG, *LP)
 def pooled_shape(writer: Writer, node: Node) -> Shape:
-    """Batch and channels as they are, one result a window."""
+    """Returns the shape with batch and channels unchanged and one result a window."""
     rank = int(node.op[-2])
     x = writer.shape(node.args[0])
     if len(x) != rank + 2:
@@ -45,7 +45,7 @@ def pooled_shape(writer: Writer, node: Node) -> Shape:
 
 @shape_rule(*ADAPTIVE)
 def adaptive_shape(writer: Writer, node: Node) -> Shape:
-    """The extents that are asked for; None keeps the input's."""
+    """Returns the shape with the requested extents; None keeps the input's."""
     rank = int(node.op[-2])
     x = writer.shape(node.args[0])
     if len(x) != rank + 2:
@@ -58,7 +58,7 @@ def adaptive_shape(writer: Writer, node: Node) -> Shape:
 
 @dataclass(frozen=True)
 class PoolingWindow:
-    """How a window becomes a number, as CUDA text around `u`, the element."""
+    """CUDA text that reduces a window to a number; `u` is the element."""
 
     start: str
     step: str
@@ -87,7 +87,7 @@ extern "C" __global__ void @name(@parameters) {
 
 
 def _pooled(writer: Writer, node: Node, epilogue: Epilogue, window: PoolingWindow, dilated: bool) -> str:
-    """The kernel and its launch; options come from the module or from the call."""
+    """Adds the kernel and its launch; options come from the module or from the call."""
     rank = int(node.op[-2])
     x = writer.tensor(node.args[0])
     declared, rest = win.split(rank, False)
@@ -119,10 +119,10 @@ kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@x, @y, @y.numel()
 
 
 def _sizes(writer: Writer, node: Node, rank: int, dilated: bool) -> str:
-    """Python lines with the sizes and options of a pooling."""
+    """Returns Python lines with the sizes and options of a pooling."""
     tuple_of = win.TUPLE[rank]
     given = node.text or node.option("stride") not in ("", "None")
-    if not node.text and node.option("stride") in writer.facts.names():  # an attribute that is None is none
+    if not node.text and node.option("stride") in writer.facts.names():  # an attribute may hold None
         given = option(writer, node, "stride") is not None
     stride = "stride" if given else "kernel_size"
     wanted = {"K": "kernel_size", "s": stride, "p": "padding", "d": "dilation"}
@@ -159,7 +159,7 @@ def _ceil(node: Node) -> str:
 
 @anchor(*MAX)
 def max_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """The largest of each window; NaN wins."""
+    """Returns the largest element of each window; NaN wins."""
     if option(writer, node, "return_indices", False) not in (False, None):
         raise Unreadable("no template for pooling that returns indices")
     return _pooled(writer, node, epilogue, PoolingWindow("-INFINITY", "acc = fmaxf(acc, @u);"), True)
@@ -167,7 +167,7 @@ def max_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
 
 @anchor(*AVG)
 def avg_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """The mean of each window, padding counted or not."""
+    """Returns the mean of each window, with padding counted or not."""
     rank = int(node.op[-2])
     letters = win.LETTERS[rank]
     if option(writer, node, "divisor_override") is not None:
@@ -197,7 +197,7 @@ def _counting(window: PoolingWindow) -> PoolingWindow:
 
 @anchor(*LP)
 def lp_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """The p-norm of each window."""
+    """Returns the p-norm of each window."""
     power = option(writer, node, "norm_type")
     p = f"{node.text}.norm_type" if node.text else node.option("norm_type")
     if power in (2, 2.0):
@@ -250,7 +250,7 @@ extern "C" __global__ void @name(@parameters) {
 
 
 def _adaptive_text(rank: int, largest: bool, threads: int) -> str:
-    """The kernel with one thread a result, or with a block of `threads` where that is not 0."""
+    """Returns the kernel with one thread a result, or one block of `threads` threads where that is not 0."""
     letters, small = win.LETTERS[rank], win.LETTERS[rank].lower()
     declared, rest = win.split(rank, False)
     bounds = "\n".join(
@@ -275,7 +275,7 @@ def _adaptive_text(rank: int, largest: bool, threads: int) -> str:
 
 @anchor(*ADAPTIVE)
 def adaptive_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """Windows from floor(o * size / outputs) to ceil((o + 1) * size / outputs)."""
+    """Pools windows from floor(o * size / outputs) to ceil((o + 1) * size / outputs)."""
     rank, largest = int(node.op[-2]), "max" in node.op
     x, block = writer.tensor(node.args[0]), writer.schedule.block
     by_blocks = writer.schedule.pool == "block" and block & (block - 1) == 0

@@ -1,4 +1,5 @@
-"""Slices that forward writes to: `y[..., 1:-1] = v` gives a new tensor, each element of which asks where it is."""
+"""Slices that forward writes to: `y[..., 1:-1] = v` gives a new tensor whose elements test whether they lie in the
+slice."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def _shape(writer: Writer, node: Node) -> Shape:
 
 
 def parts(text: str, rank: int) -> list[ast.expr]:
-    """The index of each dimension, with whole slices where the text names none. Raises `Unreadable`."""
+    """Returns the index of each dimension, whole slices for unnamed ones. Raises `Unreadable`."""
     index = syntax.expression(f"x[{text}]").slice  # type: ignore[attr-defined]
     given = list(index.elts) if isinstance(index, ast.Tuple) else [index]
     dots = [i for i, p in enumerate(given) if isinstance(p, ast.Constant) and p.value is ...]
@@ -33,7 +34,7 @@ def parts(text: str, rank: int) -> list[ast.expr]:
 
 
 def _put(fusion: Fusion, node: Node) -> str:
-    """The new value where the element is one of the slice, else the old one."""
+    """Returns the new value where the element lies in the slice, else the old one."""
     writer, (base, value) = fusion.writer, node.args
     rank, shape = len(fusion.shape), () if value.op == "number" else writer.shape(value)
     old = fusion.number(base.text) if base.op == "constant" else f"{fusion.pointer(base)}[{fusion.place}]"
@@ -68,7 +69,7 @@ def _put(fusion: Fusion, node: Node) -> str:
 
 
 def _read(fusion: Fusion, value: Node, shape: Shape, places: list[str]) -> str:
-    """The value's element, whose dimensions are the last ones of the slice's, or of size one."""
+    """Returns the value's element; its dimensions are the slice's last ones, or of size one."""
     if len(shape) > len(places):
         raise Unreadable("no template for an assignment of more dimensions than there are")
     name = fusion.writer.tensor(value)
@@ -86,7 +87,7 @@ def _bearer(writer: Values, node: Node) -> str:
 
 
 def _sizes(writer: Values, node: Node) -> str:
-    """Python text of the result's sizes."""
+    """Returns Python text of the result's sizes."""
     base = node.args[0]
     if base.op != "constant":
         return f"{writer.tensor(base)}.shape"

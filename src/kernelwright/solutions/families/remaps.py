@@ -1,4 +1,4 @@
-"""Operators that read elsewhere: shifts, reversals, gathers, repetitions, views by their strides, triangles.
+"""Operators that read at another index: shifts, reversals, gathers, repetitions, views by their strides, triangles.
 
 Each is read within the kernel that uses it. Most change the index along one dimension only: the element at (o, j, r) of
 a result with `m` elements there comes from (o, f(j), r) of an operand with `n`, and r runs over `inner` elements.
@@ -17,11 +17,11 @@ from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable
 
 Change = Callable[[Fusion, Node, str, str], str]
-"""The operand's index along the dimension: (fusion, node, C text of j, C text of the operand's n)."""
+"""Returns the operand's index along the dimension from (fusion, node, C text of j, C text of the operand's n)."""
 
 
 def dim_of(writer: Values, node: Node, name: str = "dim", default: str = "0") -> int:
-    """The one dimension that an operator works along, not negative."""
+    """Returns the one dimension that an operator works along, not negative. Raises `Unreadable`."""
     rank = len(writer.shape(node.args[0]))
     value = writer.option(node, name, default)
     value = value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
@@ -55,7 +55,7 @@ def one_dimension(op: str, change: Change, bearer: Callable[[Values, Node], str]
 
 
 def _own_sizes(writer: Values, node: Node) -> str:
-    """Sizes of the operand, but for the one dimension."""
+    """Returns the operand's sizes, except along the one dimension."""
     x, dim = writer.tensor(node.args[0]), dim_of(writer, node)
     size = (
         f"{writer.tensor(node.args[1])}.shape[0]"
@@ -75,7 +75,7 @@ def _nothing(writer: Values, node: Node) -> str:
 
 
 def _number(fusion: Fusion, text: str, wanted: str) -> str:
-    """A whole number: as a literal where it is one, else a parameter."""
+    """Returns an integer as a literal where it is one, else as a parameter."""
     try:
         return str(int(ast.literal_eval(text)))
     except (ValueError, SyntaxError, TypeError):
@@ -88,7 +88,7 @@ def _rolled(fusion: Fusion, node: Node, j: str, n: str) -> str:
 
 
 def _single(text: str) -> str:
-    """The one item of a tuple's text, or the text itself."""
+    """Returns the one item of a tuple's text, or the text itself."""
     tree = syntax.expression(text)
     if isinstance(tree, (ast.Tuple, ast.List)):
         if len(tree.elts) != 1:
@@ -110,7 +110,7 @@ def _selected(fusion: Fusion, node: Node, j: str, n: str) -> str:
 
 
 def _whole(fusion: Fusion, index: Node, place: str) -> str:
-    """C text of an index; what a kernel has computed is a float."""
+    """Returns C text of an index; one that a kernel has computed is converted from float."""
     text = f"{fusion.pointer(index)}[{place}]"
     return text if fusion.writer.kind(index) in ("long", "int") else f"(long long){text}"
 
@@ -149,7 +149,7 @@ def _interleave_shape(writer: Writer, node: Node) -> Shape:
 
 
 def _picked(fusion: Fusion, node: Node) -> str:
-    """`x[row, index[row]]` along dimension 1, which the result does not have."""
+    """Returns `x[row, index[row]]` along dimension 1, which the result does not have."""
     writer, place = fusion.writer, fusion.place
     x, index = node.args
     pointer, chosen = fusion.pointer(x), fusion.pointer(index)
@@ -192,7 +192,7 @@ POSITIONS["causal"] = _triangle("<=", "-INFINITY")
 
 
 def _counted(fusion: Fusion, node: Node) -> str:
-    """The element's own index along the one dimension that a range has."""
+    """Returns the element's index along the one dimension of a range."""
     writer = fusion.writer
     shape = (1,) * (len(fusion.shape) - len(writer.shape(node))) + writer.shape(node)
     dims = [d for d, s in enumerate(shape) if s != 1]
@@ -220,7 +220,7 @@ def _arange_shape(writer: Writer, node: Node) -> Shape:
 
 
 def strided(view: Callable[[Values, Node], str]) -> OperandReader:
-    """Reads a view of a tensor where it lies. `view` adds its line and returns its Python name."""
+    """Reads a view of a tensor in place, by its strides. `view` adds its line and returns its Python name."""
 
     def read(fusion: Fusion, node: Node) -> str:
         shape = fusion.shape

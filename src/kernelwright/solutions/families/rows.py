@@ -1,8 +1,8 @@
-"""Reductions and everything made of them along the same dimensions: softmax, norms by hand, statistics, losses.
+"""Reductions, and the operators between them along the same dimensions: softmax, norms by hand, statistics, losses.
 
-What is reduced is a *row*: `n` elements, `inner` apart. Reductions over the same dimensions of one shape, and the
-elementwise operators between them, make one kernel: a block a row where rows lie in one piece, a thread a row where
-neighbouring rows lie side by side. A reduction over everything is a kernel of its own whose blocks add to one number.
+The reduced elements are a *row*: `n` elements, `inner` apart. Reductions over the same dimensions of one shape, and the
+elementwise operators between them, make one kernel: a block a row where rows are contiguous, a thread a row where
+neighbouring rows are adjacent. A reduction over everything has a kernel of its own whose blocks add to one number.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _NAMES = {"sum": "total", "mean": "mean", "prod": "product", "max": "high", "min
 
 
 def dims_of(node: Node) -> tuple[int, ...]:
-    """The dimensions of a `reduce` or `count` node."""
+    """Returns the dimensions of a `reduce` or `count` node."""
     return tuple(ast.literal_eval(node.option("dims")))
 
 
 def kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
-    """A shape with its reduced dimensions of size one."""
+    """Returns a shape with its reduced dimensions of size one."""
     return tuple(1 if d in dims else s for d, s in enumerate(shape))
 
 
 def left(shape: Shape, dims: tuple[int, ...]) -> Shape:
-    """A shape without its reduced dimensions."""
+    """Returns a shape without its reduced dimensions."""
     return tuple(s for d, s in enumerate(shape) if d not in dims)
 
 
@@ -60,18 +60,19 @@ def _number_shape(writer: Writer, node: Node) -> Shape:
 
 @dataclass
 class Group:
-    """Reductions over `dims` of tensors of shape `full`, and what is computed from them at `root`."""
+    """Reductions over `dims` of tensors of shape `full`, and the operators up to `root` that use them."""
 
     writer: Writer
     root: Node
     full: Shape
     dims: tuple[int, ...]
     members: list[Node] = field(default_factory=list)
-    """Reductions in an order in which they can be computed; those that differ in `keepdim` only are both here."""
+    """Reductions in an order of computation; two that differ only in `keepdim` are both listed."""
     _levels: dict[Node, str] = field(default_factory=dict)
 
     def level(self, node: Node) -> str:
-        """`row`: one value a row; `full`: one an element; `free`: does not depend on the group's reductions."""
+        """Returns `row` for one value a row, `full` for one an element, `free` where no reduction of the group is
+        used."""
         if node not in self._levels:
             self._levels[node] = self._level(node)
         return self._levels[node]
@@ -89,13 +90,15 @@ class Group:
         return matches(shape, kept(self.full, self.dims)) or matches(shape, left(self.full, self.dims))
 
     def owns(self, node: Node) -> bool:
-        """Whether a reduction or a count runs along this group's rows."""
+        """Tells whether a reduction or a count runs along this group's rows."""
         along = node.op in ("reduce", "count") and dims_of(node) == self.dims
         return along and matches(self.writer.shape(node.args[0]), self.full)
 
     def collect(self, node: Node) -> None:
-        """Takes in the reductions that a node depends on. Raises `Unreadable` where a row's value meets elements in
-        another way than one a row."""
+        """Adds the reductions that a node depends on.
+
+        Raises `Unreadable` where a row's value meets elements other than its own row's.
+        """
         if node.op == "reduce" and self.owns(node):
             if node not in self.members:
                 self.collect(node.args[0])
@@ -116,9 +119,9 @@ class Group:
 
 
 def group_of(writer: Writer, root: Node) -> Group | None:
-    """The group that computes `root`, or None where it is not made of reductions along the same rows.
+    """Returns the group that computes `root`, or None where it is not made of reductions along the same rows.
 
-    One that takes in a statistic along other rows, whose count tells it, only where there is no other.
+    A group that takes in a statistic along other rows, recognised by its count, is used only where there is no other.
     """
     return _group_of(writer, root, False) or _group_of(writer, root, True)
 
@@ -143,17 +146,17 @@ def _group_of(writer: Writer, root: Node, foreign: bool) -> Group | None:
 
 
 def _together(dims: tuple[int, ...]) -> bool:
-    """Whether dimensions lie side by side, so that a row's elements are the same distance apart."""
+    """Tells whether dimensions are adjacent, so that a row's elements have one stride."""
     return dims == tuple(range(dims[0], dims[-1] + 1)) if dims else True
 
 
 def _is_whole(group: Group, root: Node) -> bool:
-    """Whether the root is a row's value or has the rows' own shape."""
+    """Tells whether the root has one value a row or the rows' own shape."""
     return group.level(root) == "row" or matches(group.writer.shape(root), group.full)
 
 
 def _reductions(root: Node) -> Iterator[Node]:
-    """Reductions that a value is made of, the nearest first, through elementwise operators and other reductions."""
+    """Yields the reductions of a value, nearest first, through elementwise operators and other reductions."""
     seen: set[Node] = set()
     queue = [root]
     while queue:
@@ -179,7 +182,7 @@ REGIONS.append(_by_rows)
 
 @anchor("reduce", fuses=False)
 def reduction(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """A reduction that is a value of its own."""
+    """Lowers a reduction that is a value of its own."""
     dims, shape = dims_of(node), writer.shape(node.args[0])
     if not dims and not shape:
         raise Unreadable("a reduction of a number")
@@ -195,7 +198,7 @@ def reduction(writer: Writer, node: Node, epilogue: Epilogue) -> str:
 
 
 def _apart(writer: Writer, node: Node, dims: tuple[int, ...], shape: Shape) -> str:
-    """Dimensions that do not lie side by side are brought to the end first."""
+    """Moves dimensions that are not adjacent to the end first."""
     order = [d for d in range(len(shape)) if d not in dims] + list(dims)
     moved = Node("permute", node.args, options=(("dims", repr(tuple(order))),))
     last = tuple(range(len(shape) - len(dims), len(shape)))
@@ -206,7 +209,8 @@ def _apart(writer: Writer, node: Node, dims: tuple[int, ...], shape: Shape) -> s
 
 
 def block_function(writer: Writer, kind: str) -> str:
-    """Adds the device function that reduces a value over a block (every thread gets the result); returns its name."""
+    """Adds the device function that reduces a value over a block, and returns its name; every thread gets the
+    result."""
     kind = "sum" if kind == "mean" else kind
     start, _, combine = _KINDS[kind]
     block = writer.schedule.block
@@ -244,12 +248,12 @@ __device__ float {name}(float v) {{
 
 
 def half_of(block: int) -> int:
-    """The first distance of a tree over a block: half of the next power of two."""
+    """Returns the first distance of a tree over a block: half of the next power of two."""
     return 1 << (block - 1).bit_length() - 1
 
 
 def within(block: int) -> str:
-    """C text of whether a thread takes part in a step of the tree at distance k."""
+    """Returns the C condition for a thread to take part in a tree's step at distance k."""
     return "threadIdx.x < k" if block & (block - 1) == 0 else f"threadIdx.x < k && threadIdx.x + k < {block}"
 
 
@@ -260,14 +264,14 @@ class RowKernel:
         self.writer, self.group = writer, group
         full, dims = group.full, group.dims
         self.inner = [d for d in range(dims[-1] + 1, len(full)) if full[d] != 1]
-        """Dimensions after the reduced ones: where there are any, a row's elements are apart."""
+        """Dimensions after the reduced ones; where there are any, a row's elements are strided."""
         self.threads = bool(self.inner) and writer.schedule.thread_rows
-        """Whether a thread owns a row, rather than a block."""
+        """True where a thread computes a row, False where a block does."""
         self.operands = Operands(first="x")
         counts = (node for node in nodes(group.root) if node.op == "count" and group.owns(node))
         self.known: dict[Node, str] = {node: f"(n - {node.text})" for node in counts}
         self._between: dict[Node, str] = {}
-        """Values on the way to those of the row, between the loops, and the names that are declared there."""
+        """Values of the row between the loops -> the names that are declared there."""
         self._declared: set[str] = set()
         self.text: list[str] = []
         roots = (group.root, *(m.args[0] for m in group.members))
@@ -302,7 +306,7 @@ class RowKernel:
         return self._launch(per_element)
 
     def _pass(self, members: list[Node]) -> None:
-        """One walk along the row that computes some reductions."""
+        """Adds one loop along the row that computes some reductions."""
         fusion = self._fusion("i", " " * 8)
         names, steps = [self._variable(node) for node in members], []
         values = fusion.start_all([node.args[0] for node in members], self.known)
@@ -322,7 +326,7 @@ class RowKernel:
         self._row_values(members)
 
     def _online_pass(self, high: Node, total: Node) -> None:
-        """Maximum and sum of exponentials in one walk: the sum is scaled whenever the maximum grows."""
+        """Adds one loop for maximum and sum of exponentials; the sum is rescaled whenever the maximum grows."""
         fusion = self._fusion("i", " " * 8)
         value = fusion.start(high.args[0], self.known)
         self._taken.update(("high", "total", "top"))
@@ -348,7 +352,7 @@ class RowKernel:
         self._row_values([high, total])
 
     def _row_values(self, members: list[Node]) -> None:
-        """Values of the row that later loops need: computed once, between the loops."""
+        """Computes values of the row that later loops need once, between the loops."""
         group = self.group
         wanted: list[Node] = []
         stack = [group.root, *(m.args[0] for m in group.members if m not in self.known)]
@@ -370,7 +374,7 @@ class RowKernel:
                 self._taken.add(value)
 
     def _started(self, fusion: Fusion, node: Node) -> str:
-        """The C text of a row's value outside of loops, where nothing may be declared twice."""
+        """Returns the C text of a row's value outside loops, where no name may be declared twice."""
         hidden = self._declared - self._taken
         self._taken.update(hidden)
         value = fusion.start(node, {**self.known, **self._between})
@@ -409,7 +413,7 @@ class RowKernel:
         return Fusion(self.writer, shape, "row", {}, indent, self.operands, bearer, (), self.reads)
 
     def _axes(self) -> dict[int, str]:
-        """The walked dimension's own index, where only one is walked."""
+        """Returns the index of the walked dimension, where only one is walked."""
         return {self.group.dims[0]: "j"} if len(self.group.dims) == 1 else {}
 
     def _loop(self) -> str:
@@ -466,7 +470,7 @@ extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
         return y
 
     def _sized(self) -> str:
-        """Python text of a tensor that has the rows' shape."""
+        """Returns Python text of a tensor that has the rows' shape."""
         for node in self._full_leaves():
             if same(self.writer.shape(node), self.group.full):
                 return self.writer.bearer(node)
@@ -496,7 +500,7 @@ def _alike(a: Node, b: Node) -> bool:
 
 
 def _online(depths: list[list[Node]]) -> tuple[Node, Node] | None:
-    """The maximum and the sum of exponentials less it, where a group begins with these two."""
+    """Returns the maximum and the sum of exponentials after it, where a group begins with these two."""
     if len(depths) < 2 or len(depths[0]) != 1 or len(depths[1]) != 1:
         return None
     high, total = depths[0][0], depths[1][0]
@@ -508,7 +512,7 @@ def _online(depths: list[list[Node]]) -> tuple[Node, Node] | None:
 
 
 def _depths(group: Group) -> list[list[Node]]:
-    """Reductions by how many others come before them; twins that differ in `keepdim` once."""
+    """Returns reductions by their number of predecessors; those that differ only in `keepdim` once."""
     depth: dict[Node, int] = {}
     found: list[list[Node]] = []
     for node in group.members:
@@ -526,7 +530,7 @@ def _product(x: str, dims: tuple[int, ...]) -> str:
 
 
 def _sizes(x: str, rank: int, dims: tuple[int, ...], shape: Shape) -> str:
-    """Python text of a reduced tensor's sizes."""
+    """Returns Python text of a reduced tensor's sizes."""
     if len(shape) == rank:
         parts = ["1" if d in dims else f"{x}.shape[{d}]" for d in range(rank)]
     else:
@@ -535,12 +539,12 @@ def _sizes(x: str, rank: int, dims: tuple[int, ...], shape: Shape) -> str:
 
 
 def _title(writer: Writer, group: Group) -> str:
-    """The kernel's name: that of the operator in the text, where the group is one."""
+    """Returns the kernel's name: the operator's of the text, where the group is one operator."""
     return writer.title(group.root) or (group.members[0].text if group.root.op == "reduce" else "row")
 
 
 def whole(writer: Writer, node: Node) -> str:
-    """A reduction over everything to one number: blocks add up atomically; other kinds take one block."""
+    """Reduces everything to one number: blocks of sums and means add atomically; other kinds take one block."""
     kind, inside = node.text, node.args[0]
     shape = writer.shape(inside)
     block = writer.schedule.block
@@ -582,7 +586,7 @@ extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
 
 
 def _largest(writer: Writer, node: Node, reads: frozenset[Node]) -> str:
-    """Python text of a tensor that has the shape of an elementwise expression."""
+    """Returns Python text of a tensor that has the shape of an elementwise expression."""
     shape = writer.shape(node)
     for leaf in leaves(node, reads):
         if leaf.op not in NUMBERS and same(writer.shape(leaf), shape):

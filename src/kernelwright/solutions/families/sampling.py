@@ -1,6 +1,6 @@
 """Results that pick or blend elements of the input: embedding, upsampling, pixel and channel shuffle.
 
-One thread a result: its coordinates say which elements it reads.
+One thread computes a result: its coordinates determine the elements that it reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def sampled(writer: Writer, op: str, body: str, parameters: str, epilogue: Epilo
 
 
 def _known(writer: Writer, node: Node, name: str, default: object = None) -> object:
-    """An option of a module or function as far as the text fixes it."""
+    """Returns an option of a module or function as far as the text fixes it."""
     if node.text:
         return argument(writer, node, name, default)
     try:
@@ -54,7 +54,7 @@ def grid(y: str, block: int) -> str:
 
 @shape_rule("embedding")
 def embedding_shape(writer: Writer, node: Node) -> Shape:
-    """The indices' shape and one row of the table."""
+    """Returns the indices' shape followed by one row of the table."""
     shape = writer.shape(node.args[0])
     if node.text:
         return (*shape, argument(writer, node, "embedding_dim", -1))
@@ -63,7 +63,7 @@ def embedding_shape(writer: Writer, node: Node) -> Shape:
 
 @anchor("embedding")
 def embedding(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """Rows of a table by their numbers."""
+    """Returns rows of a table by their indices."""
     index = writer.tensor(node.args[0])
     kind = writer.kind(node.args[0])
     weight = writer.weight(node, "weight") if node.text else writer.tensor(node.args[1])
@@ -95,7 +95,7 @@ kernels.@name[{grid("@y", writer.schedule.block)}](@x, @w, @y, @y.numel(), D@las
 
 @shape_rule("interpolate")
 def interpolated_shape(writer: Writer, node: Node) -> Shape:
-    """Extents by size or by factor."""
+    """Returns the extents by size or by factor."""
     x = writer.shape(node.args[0])
     rank = len(x) - 2
     size, factor = _known(writer, node, "size"), _known(writer, node, "scale_factor")
@@ -114,7 +114,7 @@ def _text(node: Node, name: str) -> str:
 
 @anchor("interpolate")
 def interpolate(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """Nearest, linear, bilinear and trilinear, with corners aligned or not."""
+    """Interpolates: nearest, linear, bilinear and trilinear, with corners aligned or not."""
     shape = writer.shape(node.args[0])
     rank = len(shape) - 2
     if rank not in (1, 2, 3):
@@ -152,7 +152,7 @@ def interpolate(writer: Writer, node: Node, epilogue: Epilogue) -> str:
 
 
 def _steps(rank: int, sized: bool) -> tuple[str, str, list[str]]:
-    """Parameters and arguments for the scales, and C text of how far the input moves for a step of the output."""
+    """Returns parameters and arguments for the scales, and C text of the input's step for one step of the output."""
     letters = win.LETTERS[rank]
     if sized:
         return "", "", [f"((float){a} / O{a})" for a in letters]
@@ -201,7 +201,7 @@ def _linear(rank: int, sized: bool, aligned: bool) -> tuple[str, str, str]:
 
 @shape_rule("pixel_shuffle", "pixel_unshuffle")
 def shuffled_shape(writer: Writer, node: Node) -> Shape:
-    """Channels become pixels, or pixels channels."""
+    """Returns the shape with channels turned into pixels, or pixels into channels."""
     x = writer.shape(node.args[0])
     r = _known(writer, node, _ORDER[node.op][0])
     if len(x) != 4:
@@ -215,7 +215,7 @@ def shuffled_shape(writer: Writer, node: Node) -> Shape:
 
 @anchor("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
 def shuffle(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """Elements in another order."""
+    """Rearranges pixels and channels."""
     x = writer.tensor(node.args[0])
     r = _text(node, _ORDER[node.op][0])
     if node.op == "channel_shuffle":

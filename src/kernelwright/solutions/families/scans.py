@@ -1,4 +1,4 @@
-"""Scans along a dimension: cumsum, cumprod, cummax, cummin, logcumsumexp; from the end; without the element itself."""
+"""Scans along a dimension: cumsum, cumprod, cummax, cummin, logcumsumexp; also from the end, and exclusive."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _COMBINED = {
     "cummax": ("-INFINITY", "fmaxf({a}, {b})"),
     "cummin": ("INFINITY", "fminf({a}, {b})"),
 }
-"""What a block can scan together: the neutral value, and how two pieces become one."""
+"""Scans that a block can compute together -> the neutral value, and the expression that combines two parts."""
 
 
 @anchor("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 @anchor("exclusive_cumsum", "cummax_indices", "cummin_indices", fuses=False)
 def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """One thread a row, element after element; or, by schedule, one block a row."""
+    """Adds a kernel with one thread a row or, by schedule, one block a row."""
     shape, dim = writer.shape(node), dim_of(writer, node)
     by_block = writer.schedule.shuffle and node.op in _COMBINED
     inside = node.args[0]
@@ -91,7 +91,7 @@ def _place(inner: bool) -> str:
 
 
 def _thread(writer: Writer, node: Node, fusion: Fusion, epilogue: Epilogue, value: str, inner: bool) -> str:
-    """A thread goes along its row."""
+    """Returns a kernel whose threads walk along one row each."""
     start, steps = _STEPS[node.op]
     indices = node.op.endswith("indices")
     body = [*fusion.statements, *("        " + step.format(v=value) for step in steps)]
@@ -117,7 +117,8 @@ def _thread(writer: Writer, node: Node, fusion: Fusion, epilogue: Epilogue, valu
 
 
 def _block(writer: Writer, node: Node, fusion: Fusion, epilogue: Epilogue, value: str, inner: bool) -> str:
-    """A block goes along its row in pieces of its own width: a scan within warps by shuffles, then over the warps."""
+    """Returns a kernel whose block walks along its row in blocks: a scan within warps by shuffles, then over the
+    warps."""
     neutral, combine = _COMBINED[node.op]
     block = writer.schedule.block
     store = epilogue.store("y", "acc", "i", " " * 12, fusion.axes, tuple(fusion.variables), fusion.operands)
@@ -156,7 +157,7 @@ def _block(writer: Writer, node: Node, fusion: Fusion, epilogue: Epilogue, value
 
 
 def _store(fusion: Fusion, epilogue: Epilogue, axes: Mapping[int, str], indices: bool) -> str:
-    """The statements that store a row's next result."""
+    """Returns the statements that store a row's next result."""
     if indices:
         return "        y[i] = at;"
     value = "result" if epilogue else "acc"
@@ -164,7 +165,7 @@ def _store(fusion: Fusion, epilogue: Epilogue, axes: Mapping[int, str], indices:
 
 
 def row_bearer(writer: Writer, inside: Node, reads: frozenset[Node]) -> str:
-    """Python text of a tensor that has the shape of an elementwise expression."""
+    """Returns Python text of a tensor that has the shape of an elementwise expression."""
     shape = writer.shape(inside)
     for leaf in leaves(inside, reads):
         if leaf.op not in NUMBERS and same(writer.shape(leaf), shape):

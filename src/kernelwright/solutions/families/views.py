@@ -1,4 +1,4 @@
-"""Operators that only rearrange: views, copies of views, slices. They move no data themselves, or let torch copy."""
+"""Operators that only rearrange: views, copies of views, slices. They move no data, or let torch copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESHAPES.update(("reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "
 
 
 def _sizes(writer: Writer, text: str) -> list[int]:
-    """Sizes as the text gives them, -1 for those that it does not fix."""
+    """Returns the sizes that the text gives, -1 for unknown ones."""
     tree = syntax.expression(text)
     if not isinstance(tree, (ast.Tuple, ast.List)):
         value = writer.value(text)
@@ -93,7 +93,7 @@ def _squeeze(writer: Writer, node: Node) -> Shape:
 
 
 def order(writer: Writer, node: Node) -> tuple[int, ...]:
-    """Which dimension of the operand each dimension of a transposed or permuted result is."""
+    """Returns for each dimension of a transposed or permuted result the operand's dimension."""
     rank = len(writer.shape(node.args[0]))
     if node.op == "permute":
         return tuple(_dim(d, rank) for d in _sizes(writer, node.option("dims")))
@@ -212,7 +212,7 @@ def _piece(writer: Writer, node: Node) -> Shape:
 
 
 def _split(writer: Writer, node: Node, whole: int) -> int:
-    """The size of a piece; -1 where the text does not tell it."""
+    """Returns the size of a piece; -1 where the text does not tell it."""
     sizes, part = syntax.expression(node.option("sizes")), int(node.option("part"))
     if isinstance(sizes, ast.List | ast.Tuple):
         return _sizes(writer, f"({ast.unparse(sizes.elts[part])},)")[0]
@@ -221,7 +221,7 @@ def _split(writer: Writer, node: Node, whole: int) -> int:
 
 
 def _text(writer: Values, node: Node) -> str:
-    """What is written behind a tensor's name."""
+    """Returns the Python text behind a tensor's name."""
     option = node.option
     if node.op == "permute":
         return f".permute({option('dims').strip('()[]').rstrip(',')})"
@@ -255,14 +255,14 @@ def _text(writer: Values, node: Node) -> str:
 
 
 def _inside(text: str) -> str:
-    """The items of a tuple's text, without its parentheses."""
+    """Returns the items of a tuple's text, without its parentheses."""
     tree = syntax.expression(text)
     return ", ".join(ast.unparse(e) for e in tree.elts) if isinstance(tree, ast.Tuple) else text
 
 
 @anchor("reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze", fuses=False)
 def reshaped(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """A view of the same elements in the same order."""
+    """Returns a view of the same elements in the same order."""
     x = writer.tensor(node.args[0])
     y = writer.result(_stem(x))
     writer.line(f"{y} = {x}{_text(writer, node)}")
@@ -297,7 +297,8 @@ READERS.update(dict.fromkeys(VIEWS, strided(_view)))
 
 @anchor(*VIEWS, fuses=False)
 def rearranged(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """A view in row-major order: by a kernel where forward does nothing else to its inputs, else by torch's copy."""
+    """Returns a view in row-major order: by a kernel where forward does nothing else to its inputs, else by torch's
+    copy."""
     below = node
     while below.op in VIEWS or below.op in RESHAPES:
         below = below.args[0]
@@ -314,7 +315,7 @@ def rearranged(writer: Writer, node: Node, epilogue: Epilogue) -> str:
 
 @anchor("repeat", fuses=False)
 def repeated(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """The whole tensor several times along its dimensions."""
+    """Repeats the whole tensor along its dimensions."""
     rank = len(writer.shape(node))
     if rank != len(writer.shape(node.args[0])):
         raise Unreadable("no template for a repetition that adds dimensions")
