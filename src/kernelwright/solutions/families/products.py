@@ -113,6 +113,23 @@ def _write(
     return add_kernel(writer, op, written.text), written
 
 
+@dataclass(frozen=True)
+class _Matrices:
+    """The Python texts that a product's host lines are made from."""
+
+    left: str
+    """View of the left operand as (M, K), or (Z, M, K) for batches."""
+    right: str
+    sizes: str
+    """Assignment of M, K, N (and Z)."""
+    shape: str
+    """Items of the result's shape."""
+    lead: str = ""
+    """The tensor that `@lead` in `shape` stands for."""
+    batch: str = ""
+    """`, Z` where the grid has a third dimension."""
+
+
 _HOST = """
 a, b = @a, @b
 @sizes
@@ -127,9 +144,8 @@ def _two_matrices(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b:
     right = f"{b.text}.unsqueeze(1)" if column else b.text
     axes = {0: "n" if row else "m", 1: "n"}
     name, written = _write(writer, epilogue, "matmul", a, b, axes, "m * N + n", "")
-    y = writer.result()
-    sizes = {(False, False): "M, N", (True, False): "N", (False, True): "M", (True, True): "()"}[row, column]
-    return _launch(writer, epilogue, written, name, y, left, right, "(M, K), N = a.shape, b.shape[1]", sizes)
+    shape = {(False, False): "M, N", (True, False): "N", (False, True): "M", (True, True): "()"}[row, column]
+    return _launch(writer, epilogue, written, name, _Matrices(left, right, "(M, K), N = a.shape, b.shape[1]", shape))
 
 
 def _stacked_rows(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operand) -> str:
@@ -140,9 +156,9 @@ def _stacked_rows(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b:
     rank = len(a.shape) - column
     stacked = Operand(left, a.shape, a.by_rows, a.half)
     name, written = _write(writer, epilogue, "matmul", stacked, b, {rank - 1: "m" if column else "n"}, "m * N + n", "")
-    y = writer.result()
     shape = "@lead.shape[:-1]" if column else "*@lead.shape[:-1], N"
-    return _launch(writer, epilogue, written, name, y, left, right, "(M, K), N = a.shape, b.shape[1]", shape, a.text)
+    matrices = _Matrices(left, right, "(M, K), N = a.shape, b.shape[1]", shape, a.text)
+    return _launch(writer, epilogue, written, name, matrices)
 
 
 def _batch(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operand) -> str:
@@ -164,28 +180,16 @@ def _batch(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operan
     axes = {rank - 2: "m", rank - 1: "n", **({0: "blockIdx.z"} if rank == 3 else {})}
     start = "a += blockIdx.z * az;\nb += blockIdx.z * bz;"
     name, written = _write(writer, epilogue, "bmm", a, b, axes, "(blockIdx.z * (long long)M + m) * N + n", start)
-    y = writer.result()
     shape = "Z, M, N" if plain else f"*{lead}, M, N"
-    return _launch(
-        writer, epilogue, written, name, y, left, right, "(Z, M, K), N = a.shape, b.shape[2]", shape, a.text, ", Z"
-    )
+    matrices = _Matrices(left, right, "(Z, M, K), N = a.shape, b.shape[2]", shape, a.text, ", Z")
+    return _launch(writer, epilogue, written, name, matrices)
 
 
-def _launch(
-    writer: Writer,
-    epilogue: Epilogue,
-    written: tiles.Written,
-    name: str,
-    y: str,
-    left: str,
-    right: str,
-    sizes: str,
-    shape: str,
-    lead: str = "",
-    batch: str = "",
-) -> str:
-    marks = {"a": left, "b": right, "y": y, "name": name, "block": written.block, "lead": lead}
-    template = _HOST.replace("@sizes", sizes).replace("@shape", shape).replace("@grid", written.grid + batch)
+def _launch(writer: Writer, epilogue: Epilogue, written: tiles.Written, name: str, of: _Matrices) -> str:
+    """Adds the host lines of a product and returns the Python name of its result."""
+    y = writer.result()
+    marks = {"a": of.left, "b": of.right, "y": y, "name": name, "block": written.block, "lead": of.lead}
+    template = _HOST.replace("@sizes", of.sizes).replace("@shape", of.shape).replace("@grid", written.grid + of.batch)
     add_lines(writer, template, more=epilogue.arguments(y), **marks)
     return y
 

@@ -8,7 +8,7 @@ written here. A kernel's operands and sizes keep their names of the CUDA forms. 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kernelwright import syntax
@@ -365,6 +365,21 @@ def _again(kind: type[TritonFusion], f: Fusion) -> TritonFusion:
     return kind(**given)
 
 
+@dataclass(frozen=True)
+class _Factors:
+    """The factors of a product as Python texts."""
+
+    left: str
+    """The left factor, its leading dimensions flattened."""
+    right: str
+    lead: str
+    """The left factor with its own dimensions, of which the result takes the leading ones."""
+    rank: int
+    """The left factor's number of dimensions."""
+    batch: bool
+    """True for a product of batches."""
+
+
 _PRODUCT = """
 @triton.jit
 def @name(@parameters, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
@@ -400,10 +415,10 @@ def product(writer: TritonWriter, node: Node, root: Node) -> str:
             raise Unreadable("no Triton template for vectors or broadcast batches")
         left, right, batch = a.text, b.text, len(b.shape) > 2
         rank = len(a.shape)
-    lead = left
+    given = _Factors(left, right, left, rank, batch)
     if rank > (3 if batch else 2):
-        left = f"{left}.flatten(0, {-3 if batch else -2})"
-        right = f"{right}.flatten(0, -3)" if batch else right
+        stacked = f"{left}.flatten(0, {-3 if batch else -2})"
+        given = replace(given, left=stacked, right=f"{right}.flatten(0, -3)" if batch else right)
     axes = {rank - 1: "n[None, :]", **({rank - 2: "m[:, None]"} if rank == 2 or batch else {})}
     taken = set("a b y M N K am ak bk bn az bz m n k start ta tb acc mask i bias BM BN BK".split())
     fusion = TritonFusion(writer, writer.shape(root), "i", axes, "    ", Operands(taken), reads=reads)
@@ -420,7 +435,7 @@ def product(writer: TritonWriter, node: Node, root: Node) -> str:
     text = text.replace("@statements", "".join(f"{line}\n" for line in [*statements, *fusion.statements]))
     name = writer.kernel_name("linear" if bias else "bmm" if batch else "matmul")
     writer.kernel(text.replace("@value", value).replace("@name", name))
-    _product_lines(writer, name, y, left, right, lead, batch, rank, (bias if with_bias else "", tensors, values))
+    _product_lines(writer, name, y, given, (bias if with_bias else "", tensors, values))
     return y
 
 
@@ -436,18 +451,15 @@ def _linear(writer: TritonWriter, node: Node) -> tuple[str, str, str]:
     return x, writer.tensor(node.args[1]), bias
 
 
-def _product_lines(
-    writer: TritonWriter, name: str, y: str, left: str, right: str, lead: str, batch: bool, rank: int,
-    more: tuple[str, str, str],
-) -> None:  # fmt: skip
-    """The lines of forward that allocate and launch."""
+def _product_lines(writer: TritonWriter, name: str, y: str, of: _Factors, more: tuple[str, str, str]) -> None:
+    """Adds the lines of forward that allocate and launch. `more`: Python texts of the bias, tensors and numbers."""
     bias, tensors, values = more
     a, b, m, n, k, z = (writer.local(name) for name in ("a", "b", "M", "N", "K", "Z"))
-    writer.line(f"{a}, {b} = {left}, {right}")
-    writer.line(f"({z + ', ' if batch else ''}{m}, {k}), {n} = {a}.shape, {b}.shape[{2 if batch else 1}]")
-    shape = f"{m}, {n}" if rank == 2 else f"*{lead}.shape[:-1], {n}"
+    writer.line(f"{a}, {b} = {of.left}, {of.right}")
+    writer.line(f"({z + ', ' if of.batch else ''}{m}, {k}), {n} = {a}.shape, {b}.shape[{2 if of.batch else 1}]")
+    shape = f"{m}, {n}" if of.rank == 2 else f"*{of.lead}.shape[:-1], {n}"
     writer.line(f"{y} = torch.empty({shape}, device={a}.device)")
-    grid = f"triton.cdiv({m}, 32), triton.cdiv({n}, 32){', ' + z if batch else ''}"
+    grid = f"triton.cdiv({m}, 32), triton.cdiv({n}, 32){', ' + z if of.batch else ''}"
     given = f"{a}, {b}, {bias + ', ' if bias else ''}{tensors}{y}, {m}, {n}, {k}, *{a}.stride(), *{b}.stride(){values}"
     writer.start(name, f"({grid})", f"{given}, BM=32, BN=32, BK=32")
 
