@@ -1,4 +1,4 @@
-"""Tasks of the shaped families, small enough to be judged in a moment: name -> source."""
+"""Small tasks of the shaped families: name -> source."""
 
 from __future__ import annotations
 

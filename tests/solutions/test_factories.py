@@ -1,4 +1,4 @@
-"""What forward makes besides operators, judged by execution: numbers, rows, indices, lists, slices written."""
+"""Tests tensors that forward makes from numbers, rows, indices, lists and slices, judged by execution."""
 
 from __future__ import annotations
 

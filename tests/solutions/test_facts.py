@@ -1,4 +1,4 @@
-"""Shapes and dtypes of what a constructor makes, read off the text: as torch has them, or not known."""
+"""Shapes and dtypes that the text declares for a constructor's tensors are torch's own, or unknown."""
 
 from __future__ import annotations
 

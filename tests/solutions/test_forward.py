@@ -1,4 +1,4 @@
-"""Reading forward: how torch spells an operator does not matter; what cannot be read is said so."""
+"""Reading forward: every spelling of an operator gives the same node; unreadable texts raise `Unreadable`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that would take all time or memory if they were followed: refused, or left alone, at once."""
+"""Texts that would exhaust time or memory if they were evaluated are refused at once."""
 
 from __future__ import annotations
 

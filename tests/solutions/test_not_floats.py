@@ -1,4 +1,4 @@
-"""Whole numbers, truth values and half precision on their way through forward: answers are right, or there is none."""
+"""Integers, booleans and half precision in forward: candidates are correct, or none is written."""
 
 from __future__ import annotations
 

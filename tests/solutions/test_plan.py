@@ -1,4 +1,4 @@
-"""The plan of a task: its operators, and where an answer computes which."""
+"""The plan of a task lists its operators and marks the code that computes each."""
 
 from __future__ import annotations
 

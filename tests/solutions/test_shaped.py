@@ -1,4 +1,4 @@
-"""The shaped families: what is written parses, says what it can do, and is judged right, canonical and scheduled."""
+"""The shaped families: candidates parse, and are judged correct under the canonical and other schedules."""
 
 from __future__ import annotations
 

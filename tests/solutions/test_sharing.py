@@ -1,4 +1,4 @@
-"""Layers that are alike have one kernel, others their own, and what is computed stays the same."""
+"""Equal layers share one kernel, others keep their own, and results stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Triton form: what it writes parses, is judged right where Triton is installed, and refuses the rest by name."""
+"""The Triton form: candidates parse, are judged correct where Triton is installed, and other operators raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of the solution library: each is judged, under every schedule where they differ; and what they look like."""
+"""Judges the solution library's answers under every schedule where they differ, and checks their form."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_schedules_differ_and_have_the_canonical_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_launches_are_plain_and_names_agree(name: str) -> None:
-    """What exporters and readers rely on: `kernels.NAME[grid, block](...)` with as many arguments as parameters."""
+    """Exporters rely on launches `kernels.NAME[grid, block](...)` with as many arguments as parameters."""
     text = write(CASES[name])
     tree = ast.parse(text)
     strings = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and "__global__" in str(n.value)]

@@ -84,7 +84,7 @@ _INCLUDES = """
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")
 _TYPES = {"tensor": "torch::Tensor", "integer": "int64_t", "real": "double", "boolean": "bool"}
 
-# torch compiles with operators of half types taken away, which NVRTC leaves in.
+# torch compiles without the operators of half types; NVRTC has them.
 _HALF_FLAGS = tuple(
     f"-U__CUDA_NO_{name}__"
     for name in ("HALF_OPERATORS", "HALF_CONVERSIONS", "HALF2_OPERATORS", "BFLOAT16_CONVERSIONS")
@@ -92,7 +92,7 @@ _HALF_FLAGS = tuple(
 _HOPPER_ONLY = re.compile(r"\bwgmma\b|\bsetmaxnreg\b")
 _HOPPER_FLAG = "-gencode=arch=compute_90a,code=sm_90a"
 
-# A kernel of such a name is fine alone, but clashes with the C library's function beside torch's headers.
+# A kernel of one of these names compiles alone, but clashes with the C library's function once torch's headers are in.
 _TAKEN = frozenset(
     """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh div erf erfc exp exp2 expm1 fabs fdim
     floor fma fmax fmin fmod frexp gamma hypot index ldexp lgamma log log10 log1p log2 logb modf nan nearbyint pow

@@ -182,7 +182,7 @@ def avg_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     if include is False:
         window = PoolingWindow("0.0f", "acc += @u, ++count;", "acc /= count;")
         return _pooled(writer, node, epilogue, _counting(window), False)
-    # Windows that reach beyond the padding count up to its end only.
+    # Windows that reach beyond the padding count elements up to the padding's end only.
     count = " * ".join(
         f"(min(o{a.lower()} * s{a.lower()} - p{a.lower()} + K{a}, {a} + p{a.lower()}) - "
         f"(o{a.lower()} * s{a.lower()} - p{a.lower()}))"
@@ -222,7 +222,7 @@ extern "C" __global__ void @name(@parameters) {
     @stored
 }
 """
-# A block a result: its threads walk the window side by side, then add up in a tree.
+# A block a result: its threads walk the window side by side, then a tree adds their sums.
 _BLOCK = """
 extern "C" __global__ void @name(@parameters) {
     __shared__ float parts[@threads];

@@ -1,7 +1,7 @@
 """Matrix products: matmul in every layout and rank, linear layers, einsum of two operands, outer and dot products.
 
-Operands that are views (transposed, batched) are read through their strides; linear layers have a kernel of their own,
-for both of its operands lie by rows along the summed dimension. Sums are float32, also of 16-bit operands.
+Operands that are views (transposed, batched) are read through their strides. Linear layers have a kernel of their own,
+because both of its operands lie by rows along the summed dimension. Sums are float32, also of 16-bit operands.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from kernelwright.solutions.read.reading import Node, Unreadable
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix, or a batch of them: Python text of a view, its shape as declared, and how it lies."""
+    """A matrix, or a batch of them: Python text of a view, its declared shape, and its layout."""
 
     text: str
     shape: Shape
     by_rows: bool = True
     half: str = ""
-    """C type where the elements have 16 bits and a schedule takes them as they are."""
+    """C type of 16-bit elements where the schedule reads them without conversion; else empty."""
 
 
 def operand(writer: Writer, node: Node) -> Operand:
-    """A node as an operand; transposing it costs nothing."""
+    """Returns a node as an operand; a transposition only changes its strides."""
     if node.op in ("transpose", "permute"):
         inner, dims = operand(writer, node.args[0]), order(writer, node)
         rank = len(dims)
@@ -48,7 +48,7 @@ def operand(writer: Writer, node: Node) -> Operand:
     shape = writer.shape(node)
     found = writer.facts.inputs.get(node.text) if node.op == "input" else None
     if isinstance(found, Declared) and found.dtype == "float":
-        return Operand(node.text, shape)  # strides say how it lies
+        return Operand(node.text, shape)  # the launch passes its strides
     if isinstance(found, Declared) and writer.schedule.product == "tensor" and found.dtype in _HALVES:
         return Operand(node.text, shape, half=_HALVES[found.dtype])
     return Operand(writer.tensor(node), shape)
@@ -59,7 +59,7 @@ _HALVES = {"half": "__half", "bfloat16": "__nv_bfloat16"}
 
 @shape_rule("matmul", "mm", "bmm")
 def product_shape(writer: Writer, node: Node) -> Shape:
-    """As torch.matmul."""
+    """Returns the shape of torch.matmul."""
     a, b = (writer.shape(x) for x in node.args)
     if not a or not b:
         raise Unreadable("a product of numbers")
@@ -69,7 +69,7 @@ def product_shape(writer: Writer, node: Node) -> Shape:
 
 @anchor("matmul", "mm", "bmm")
 def matmul(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """Two matrices, batches of them, or vectors, as torch.matmul takes them."""
+    """Lowers products of two matrices, of batches or of vectors, as torch.matmul takes them."""
     a, b = (operand(writer, x) for x in node.args)
     if len(a.shape) <= 2 and len(b.shape) <= 2:
         return _two_matrices(writer, node, epilogue, a, b)
@@ -79,7 +79,7 @@ def matmul(writer: Writer, node: Node, epilogue: Epilogue) -> str:
 
 
 def _count(extents: Sequence[int]) -> int:
-    """Rows of a product, of all batches; -1 where the text does not tell."""
+    """Returns the rows of a product, over all batches; -1 where unknown."""
     return math.prod(extents) if min(extents, default=1) > 0 else -1
 
 
@@ -95,7 +95,7 @@ def _tiling(writer: Writer, a: Operand, b: Operand) -> str:
 def _write(
     writer: Writer, epilogue: Epilogue, op: str, a: Operand, b: Operand, axes: dict[int, str], index: str, start: str
 ) -> tuple[str, tiles.Written]:
-    """The kernel over strides and its name; its parameters are (a, b, y, M, N, K, strides)."""
+    """Adds the kernel over strides, with parameters (a, b, y, M, N, K, strides); returns its name and text."""
     strides = ", ".join(f"long long {s}" for s in (["az"] if start else []) + ["am", "ak"])
     strides += ", " + ", ".join(f"long long {s}" for s in (["bz"] if start else []) + ["bk", "bn"])
     kind = a.half or "float"
@@ -149,7 +149,7 @@ def _two_matrices(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b:
 
 
 def _stacked_rows(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operand) -> str:
-    """A tensor times a matrix or vector: its rows, stacked, times the matrix."""
+    """Lowers a tensor times a matrix or vector: the tensor's rows, stacked, times the matrix."""
     left = a.text if len(a.shape) == 2 else f"{a.text}.flatten(0, -2)"
     column = len(b.shape) == 1
     right = f"{b.text}.unsqueeze(1)" if column else b.text
@@ -162,7 +162,7 @@ def _stacked_rows(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b:
 
 
 def _batch(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operand) -> str:
-    """Batches, broadcast against each other; the result's batch is blockIdx.z."""
+    """Lowers products of batches, broadcast against each other; the result's batch is blockIdx.z."""
     if len(a.shape) == 1:
         raise Unreadable("no template for a vector times a batch of matrices")
     rank = max(len(a.shape), len(b.shape))
@@ -196,7 +196,7 @@ def _launch(writer: Writer, epilogue: Epilogue, written: tiles.Written, name: st
 
 @shape_rule("linear", "linear_module")
 def linear_shape(writer: Writer, node: Node) -> Shape:
-    """The input's, with as many features as the weight has rows."""
+    """Returns the input's shape with as many features as the weight has rows."""
     lead = writer.shape(node.args[0])[:-1]
     if node.op == "linear":
         return (*lead, writer.shape(node.args[1])[0])
@@ -205,7 +205,7 @@ def linear_shape(writer: Writer, node: Node) -> Shape:
 
 @anchor("linear", "linear_module")
 def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """nn.Linear and F.linear: rows of the input times rows of the weight; no bias is a null pointer."""
+    """Lowers nn.Linear and F.linear: rows of the input times rows of the weight; no bias is a null pointer."""
     x = writer.tensor(node.args[0])
     if node.op == "linear":
         weight = writer.tensor(node.args[1])
@@ -260,14 +260,14 @@ extern "C" __global__ void @name(@parameters) {
 
 @shape_rule("bilinear")
 def bilinear_shape(writer: Writer, node: Node) -> Shape:
-    """The inputs' leading sizes and the features that come out."""
+    """Returns the inputs' leading sizes and the output features."""
     out = argument(writer, node, "out_features", -1) if node.text else writer.shape(node.args[2])[0]
     return (*writer.shape(node.args[0])[:-1], out)
 
 
 @anchor("bilinear")
 def bilinear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """nn.Bilinear and F.bilinear: x1 @ W[n] @ x2 for each feature n; one thread a result."""
+    """Lowers nn.Bilinear and F.bilinear: x1 @ W[n] @ x2 for each feature n; one thread a result."""
     first, second = (writer.tensor(x) for x in node.args[:2])
     if node.text:
         weight, bias = writer.weight(node, "weight"), writer.weight(node, "bias")

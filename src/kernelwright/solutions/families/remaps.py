@@ -145,7 +145,7 @@ def _interleave_shape(writer: Writer, node: Node) -> Shape:
     return tuple(shape)
 
 
-# One element of each row, by its number: what a classification loss looks up.
+# One element of each row, by its index: the lookup of a classification loss.
 
 
 def _picked(fusion: Fusion, node: Node) -> str:

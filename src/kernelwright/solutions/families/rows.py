@@ -19,7 +19,7 @@ from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable, nodes
 
 _KINDS = {
-    # start, how an element comes in, how two threads' results combine
+    # start, the step for an element, the combination of two threads' results
     "sum": ("0.0f", "{acc} += {v};", "{a} + {b}"),
     "mean": ("0.0f", "{acc} += {v};", "{a} + {b}"),
     "prod": ("1.0f", "{acc} *= {v};", "{a} * {b}"),
@@ -78,7 +78,7 @@ class Group:
         return self._levels[node]
 
     def _level(self, node: Node) -> str:
-        if node.op in ("reduce", "count"):  # a count along other dimensions is another number
+        if node.op in ("reduce", "count"):  # a count along other dimensions is not this group's
             return "row" if self.owns(node) else "free"
         if node.op not in FUSED:
             return "free"
@@ -130,7 +130,7 @@ def _group_of(writer: Writer, root: Node, foreign: bool) -> Group | None:
     for node in _reductions(root):
         shape, dims = writer.shape(node.args[0]), dims_of(node)
         if len(dims) == len(shape) > 1 and node != root:
-            continue  # a number: it is brought together by all blocks first
+            continue  # one number, which needs all blocks and so a kernel of its own
         if not _together(dims):
             continue
         group = Group(writer, root, shape, dims)
@@ -331,7 +331,7 @@ class RowKernel:
         value = fusion.start(high.args[0], self.known)
         self._taken.update(("high", "total", "top"))
         self.text += [
-            "    float high = -3.402823466e+38f, total = 0.0f;",  # finite: a thread may see nothing but -inf
+            "    float high = -3.402823466e+38f, total = 0.0f;",  # finite: all elements of a thread may be -inf
             self._loop(),
             *fusion.statements,
             f"        float top = fmaxf(high, {value});",
@@ -380,7 +380,7 @@ class RowKernel:
         value = fusion.start(node, {**self.known, **self._between})
         self._taken.difference_update(hidden)
         self._declared |= fusion.variables
-        last = {name: n for n, name in fusion.known.items() if name in self._declared}  # a variable may be used again
+        last = {name: n for n, name in fusion.known.items() if name in self._declared}  # reused: the last value
         self._between.update({n: name for name, n in last.items()})
         return value
 
@@ -474,7 +474,7 @@ extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
         for node in self._full_leaves():
             if same(self.writer.shape(node), self.group.full):
                 return self.writer.bearer(node)
-        whole = self._full_leaves(*(m.args[0] for m in self.group.members))  # what is not reduced
+        whole = self._full_leaves(*(m.args[0] for m in self.group.members))  # leaves outside the reductions
         every = [self.writer.bearer(n) for n in whole if self.writer.shape(n)]
         if not every:
             raise Unreadable("no template for rows of one value")
@@ -564,7 +564,7 @@ def whole(writer: Writer, node: Node) -> str:
         first, stride = f"(long long)blockIdx.x * {block} + threadIdx.x", f"(long long)gridDim.x * {block}"
     end = f"atomicAdd(y, acc{' / n' if kind == 'mean' else ''})" if adds else "y[0] = acc"
     out, dtype = "float", ""
-    if writer.kind(node) == "long":  # a float would not hold a large count
+    if writer.kind(node) == "long":  # float32 cannot hold a large count exactly
         out, dtype = "unsigned long long", ", dtype=torch.int64"
         end = "atomicAdd(y, (unsigned long long)acc)" if adds else end
     body = "\n".join([*fusion.statements, "        " + step.format(acc="acc", v=value)])

@@ -70,7 +70,7 @@ def embedding(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     if node.text and argument(writer, node, "max_norm") is not None:
         raise Unreadable("no template for max_norm")
     ctype = {"long": "long long", "int": "int"}.get(kind, "float")
-    row = "x[i / D]" if ctype != "float" else "(long long)x[i / D]"  # computed by a kernel
+    row = "x[i / D]" if ctype != "float" else "(long long)x[i / D]"  # indices that a kernel computed are floats
     rank = len(writer.shape(node))
     name = sampled(
         writer,

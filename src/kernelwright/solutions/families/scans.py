@@ -95,7 +95,7 @@ def _thread(writer: Writer, node: Node, fusion: Fusion, epilogue: Epilogue, valu
     start, steps = _STEPS[node.op]
     indices = node.op.endswith("indices")
     body = [*fusion.statements, *("        " + step.format(v=value) for step in steps)]
-    if epilogue and not indices:  # which may change the variable that it is given
+    if epilogue and not indices:  # the epilogue may change its variable
         body.append("        float result = acc;")
     if node.op == "exclusive_cumsum":
         body.insert(len(fusion.statements), "        y[i] = acc;")

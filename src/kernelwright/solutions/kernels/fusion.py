@@ -136,7 +136,7 @@ class Operands:
         if not wanted or not wanted[0].isalpha() or len(wanted) > 24:
             wanted = "s"
         if NAME.fullmatch(wanted):
-            wanted += "s"  # a plan's value has the name itself
+            wanted += "s"  # the name itself belongs to a value of the plan
         name = self.fresh(wanted + "_" if wanted in _C_NAMES or re.fullmatch(r"v\d+", wanted) else wanted)
         self.table[name] = (f"{ctype} {name}", python)
         return name
@@ -347,7 +347,7 @@ class Fusion:
         if kind == "bool":
             self._known[node] = f"{name}[{place}]"
             return self._known[node]
-        if self.writer.plan and node.op == "tensor" and self._left[node] < 2:  # a weight stands where it is used
+        if self.writer.plan and node.op == "tensor" and self._left[node] < 2:  # a weight used once is read in place
             self._known[node] = f"{name}[{place}]"
             return self._known[node]
         variable = self._named(node) or self._variable()

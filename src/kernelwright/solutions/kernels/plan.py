@@ -54,7 +54,7 @@ class AnswerPlan:
         self._owners: dict[Node, str] = {}
         self._results: dict[Node, str] = {}
         used = set(nodes(root))
-        stack = [root, *reversed([node for node in self._given if node in used])]  # as in the text
+        stack = [root, *reversed([node for node in self._given if node in used])]  # in the order of the text
         while stack:
             node = stack[-1]
             missing = [a for a in node.args if a not in self.names]
@@ -69,7 +69,7 @@ class AnswerPlan:
         if node.op in _LEAVES:
             self.names[node] = node.text or node.op
             return
-        parts = [self.names[a] for a in node.args]  # of a layer its name, or options that are a kernel's parameters
+        parts = [self.names[a] for a in node.args]  # and a layer's name, or options that are kernel parameters
         spelled = not node.text or (node.op in _SPELLED and node.options)
         parts += [f"{name}={text}" for name, text in node.options] if spelled else [node.text]
         self.names[node] = self._given.get(node) or next(self._free)

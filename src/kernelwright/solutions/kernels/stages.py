@@ -171,7 +171,7 @@ class Writer(Values):
 
     def line(self, text: str) -> None:
         """Adds a line to forward."""
-        text = self.resolved(text)  # may add lines itself
+        text = self.resolved(text)  # resolving may add lines
         self.lines.append(text)
 
     def resolved(self, text: str) -> str:
@@ -516,7 +516,7 @@ class Epilogue:
         self._reads = frozenset(n for n in writer.reads(root) if below not in leaves(n))
         for leaf in leaves(root, self._reads):
             if leaf != below and leaf.op not in (*NUMBERS, "input", "tensor"):
-                writer.tensor(leaf)  # before the anchor's own lines
+                writer.tensor(leaf)  # its lines come before the anchor's
 
     def __bool__(self) -> bool:
         return self._root != self._below

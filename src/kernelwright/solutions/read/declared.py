@@ -500,7 +500,7 @@ def thing(node: ast.expr, names: dict[str, Any]) -> Any:
     try:
         called = dotted(node.func) if isinstance(node, ast.Call) else ""
         return _several(node, names) if called == "torch.meshgrid" else declared(node, names)
-    except (TypeError, ValueError, LookupError, ArithmeticError) as error:  # the text does what cannot be done
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:  # the text itself would fail
         raise NotDeclared(str(error)) from None
 
 

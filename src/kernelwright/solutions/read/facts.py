@@ -54,7 +54,7 @@ class Facts:
         """Returns the value of a Python expression over constants and `self`. Raises `Unreadable` where it is
         unknown."""
         names = self.names()
-        if text in names:  # of layers in a list, too: `self.layers[0].eps`
+        if text in names:  # also of layers in a list: `self.layers[0].eps`
             return names[text]
         try:
             return evaluate(syntax.expression(text), names)

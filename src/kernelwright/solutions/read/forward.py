@@ -82,7 +82,7 @@ def expression(reference: ReferenceText, facts: Facts) -> Node:
 def _node(value: Value) -> Node:
     if isinstance(value, Node):
         return value
-    if isinstance(value, tuple) and len(value) == 2:  # (values, indices) used as a tensor is a mistake of the text
+    if isinstance(value, tuple) and len(value) == 2:  # a pair (values, indices) used as a tensor
         raise Unreadable("a pair where a tensor is needed")
     raise Unreadable("forward returns nothing")
 
@@ -107,7 +107,7 @@ class ForwardReader(Expressions):
         if self.depth > 12:
             raise Unreadable("functions call one another too deeply")
         before, self.scope = (self.scope, self.aliases), scope
-        self.aliases = Aliases(body, self.aliases.items)  # names are the function's own
+        self.aliases = Aliases(body, self.aliases.items)  # a function has names of its own
         try:
             returned = self._statements(body, values)
         finally:
@@ -176,7 +176,7 @@ class ForwardReader(Expressions):
     def _parts(self, value: Value, count: int) -> Sequence[Value]:
         if isinstance(value, Node) and value.op == "number":  # the sizes of a tensor
             return [Node("number", text=f"{value.text}[{i}]") for i in range(count)]
-        if isinstance(value, Node) and value.op != "tuple":  # a tensor gives what lies along its first dimension
+        if isinstance(value, Node) and value.op != "tuple":  # a tensor unpacks along its first dimension
             rows = value if value.op in ("split", "unbind") else Node("unbind", (value,))
             return [piece(rows, i) for i in range(count)]
         if not isinstance(value, (tuple, list)) or len(value) != count:

@@ -56,7 +56,7 @@ class Node:
     """Python text of keyword arguments by canonical name, e.g. (("dim", "1"), ("keepdim", "True"))."""
 
     def __post_init__(self) -> None:
-        # Once, from the operands' own: an expression whose parts are shared would else be walked once a path.
+        # Hashed once, from the operands' hashes: an expression with shared parts has exponentially many paths.
         object.__setattr__(self, "_hash", hash((self.op, self.args, self.text, self.options)))
 
     def __hash__(self) -> int:
@@ -139,7 +139,7 @@ def _read_init(init: ast.FunctionDef, reference: ReferenceText, prefix: str = ""
         if isinstance(node, ast.Call) and dotted(node.func) == "self.register_buffer" and node.args:
             if isinstance(node.args[0], ast.Constant):
                 reference.tensors.add(prefix + str(node.args[0].value))
-    for node in ast.walk(init):  # lists that change are not what they were made as
+    for node in ast.walk(init):  # lists that change later differ from their first value
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in _CHANGING:
                 changed = [owner]
