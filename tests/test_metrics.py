@@ -101,7 +101,7 @@ def test_a_paired_comparison_has_known_answers() -> None:
 
 
 def test_the_paired_test_errs_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of runs of equal strength about 5 in 100 differ at that level; the exact test is never above it."""
+    """Runs of equal strength differ in about 5 % of cases at the 5 % level; the exact test in at most 5 %."""
     monkeypatch.setattr(metrics, "RESAMPLES", 600)
     rng = np.random.default_rng(5)
     exact = bootstrap = 0

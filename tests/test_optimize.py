@@ -1,4 +1,4 @@
-"""The optimize job end to end: real evaluations, scripted answers, a run folder that pays for nothing twice."""
+"""The optimize job end to end: real evaluations, scripted answers, and a rerun that repeats no evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards: every verdict, the published formulas at known points, and what is never paid."""
+"""Rewards: every verdict, the published formulas at known points, and candidates that get nothing."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def test_a_judge_that_never_answers_is_not_asked_for_ever() -> None:
 
 
 def test_a_judge_that_was_stopped_has_not_failed() -> None:
-    """A candidate would be paid without an opinion for good, because somebody pressed Ctrl-C."""
+    """After Ctrl-C, a candidate must not keep a reward without an opinion."""
     judge = OpinionJudge(Says(json.dumps(OPINION)))
     judge.stop()
     with pytest.raises(PolicyError, match="stopped"):

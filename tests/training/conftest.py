@@ -1,4 +1,4 @@
-"""What tests of fine-tuning share: one tiny model for all of them."""
+"""Fixtures shared by the tests of fine-tuning: one tiny model for all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache folder of the test's own."""
+    """Sets a separate cache folder for the tests."""
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
 
 

@@ -1,4 +1,4 @@
-"""Jobs that go wrong and a source of such pairs; importable by fresh processes."""
+"""Failing jobs and a failing source of pairs; importable by fresh processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Failing:
     hangs: int = -1
     stumbles: int = -1
     full: int = -1
-    """A shard for which the disk is full."""
+    """Raises as for a full disk."""
 
     def __call__(self, shard: int, skipped: Counter[str]) -> Iterator[tuple[str, str]]:
         yield "task", "answer"
@@ -47,7 +47,7 @@ def slow(number: int, beat: Callable[[], None]) -> int:
 
 
 def hanging(number: int, beat: Callable[[], None]) -> int:
-    """A job that never ends, whose process says who it is."""
+    """Writes its process id and never ends."""
     Path(os.environ["PIDS"], str(os.getpid())).touch()
     time.sleep(600)
     return number

@@ -78,7 +78,7 @@ def by_table(name: str, **parameters: Any) -> Estimator:
 
 
 def turn_normalised(group: list[Trajectory]) -> list[list[float]]:
-    """The construction that is known to be biased: scores centred by turn number, and summed to go afterwards."""
+    """A biased estimator: scores centred by turn number, then summed to go."""
     means = []
     for t in range(2):
         here = [trajectory[t][2] for trajectory in group if len(trajectory) > t]
@@ -112,7 +112,7 @@ def test_skipping_lonely_turns_shrinks_their_gradient_by_how_often_they_are_alon
 
 
 def test_centring_scores_by_turn_is_biased_where_rollouts_may_stop() -> None:
-    """What our estimators are not: this must fail the same check, or the check shows nothing."""
+    """The biased estimator must fail the check, or the check shows nothing."""
     theta = (0.3, -0.4)
     found = expected_gradient(theta, 3, turn_normalised)
     scaled = [value * 3 / 2 for value in found]  # its own sample is in the mean
@@ -300,7 +300,7 @@ def test_equal_scores_give_exact_zeros() -> None:
 
 @pytest.mark.parametrize("scale", [2.0**1000, 1e200, 1e100, 1e-200, 5e-324])
 def test_scores_of_any_size_are_credited_alike(scale: float) -> None:
-    """Their squares are beyond float64, on one side or the other."""
+    """The squares overflow or underflow float64."""
     columns = ([0] * 6, [0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1])
     usual = [1.0, 3.0, 0.0, 2.0, 0.0, 0.0]
     for name in ADVANTAGES:

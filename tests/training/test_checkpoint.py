@@ -1,4 +1,4 @@
-"""What a stopped run resumes from, on a disk that is full."""
+"""Saved states of a run on a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preference pairs: what of a row is trained on, and a model that learns to prefer what was judged right."""
+"""Preference pairs: the trained tokens of a row, and a model that learns to prefer correct answers."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_pairs_of_an_update_count_alike_and_a_loss_that_is_no_number_ends_it(hom
 
 
 def test_a_run_of_one_update_has_a_rate(home: Path, tmp_path: Path) -> None:
-    """A warm-up begins at 0, and would be all of it."""
+    """Warm-up starts at rate 0 and would cover the whole run."""
     wanted = settings(tmp_path, home / "base", [row("one", A, B)], train={"steps": 1})
     assert 0 < wanted.train.warm_up < 1
     train_dpo(wanted, tmp_path / "one")

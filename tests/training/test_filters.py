@@ -1,4 +1,4 @@
-"""Filters: what is kept, and what is never thrown away."""
+"""Filters: the rows that they keep and the rows that they must not drop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in `train sft`: no update is lost, and the same command goes on."""
+"""Ctrl-C in `train sft`: no update is lost, and the same command resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over joined samples: what a mask gives, without one."""
+"""Attention over packed samples gives the same result as a mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pairs make up an update: every one once a pass, whole, and the same after a resume."""
+"""Packing: every pair once per pass, uncut, and in the same order after a resume."""
 
 from __future__ import annotations
 

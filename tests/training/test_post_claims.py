@@ -1,4 +1,4 @@
-"""What fine-tuning refuses, and in whose words: rows, settings, models, folders that cannot be used as asked."""
+"""Errors of fine-tuning: unusable rows, settings, models and folders."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_marks_are_true_false_or_one_nought(marks: Any, own: tuple[int, ...] | N
 
 
 def strict_model(home: Path, folder: Path) -> Path:
-    """The model with a template that wants roles to alternate."""
+    """Makes a model whose template requires alternating roles."""
     shutil.copytree(home / "base", folder)
     strict = (
         "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"

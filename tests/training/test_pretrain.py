@@ -1,4 +1,4 @@
-"""A whole run on the processor: it learns, it resumes to the same weights, it says what was wrong."""
+"""A whole run on the CPU: it learns, resumes to the same weights, and reports errors."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_run_that_is_stopped_twice_ends_with_the_same_weights(
 
 
 def stopped(small: Path, out: Path, how: signal.Signals, step: int) -> tuple[int, str]:
-    """The command, sent a signal once its log has an update of at least `step`. Its exit status and messages."""
+    """Runs the command and sends a signal once its log reaches update `step`; returns exit status and messages."""
     command = [sys.executable, "-m", "kernelwright.cli", "train", "pretrain", str(small), "--out", str(out)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)

@@ -1,6 +1,6 @@
-"""Runs in several processes: an end that comes whatever happens to any of them.
+"""Runs in several processes: they end, whatever happens to one of them.
 
-That their numbers are those of one process is in `test_sft.test_the_command_line`.
+`test_sft.test_the_command_line` compares their numbers with one process.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def light(folder: Path, code: str) -> list[str]:
 
 
 def gone(folder: Path) -> bool:
-    """Whether both processes have ended."""
+    """Tells whether both processes have ended."""
     pids = [int((folder / f"pid-{rank}").read_text()) for rank in (0, 1)]
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 

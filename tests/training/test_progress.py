@@ -1,4 +1,4 @@
-"""Files of a run: what a killed process left, what nobody of ours wrote, and a disk that is full."""
+"""Files of a run: partial lines of a killed process, damaged lines, and a full disk."""
 
 from __future__ import annotations
 

@@ -227,14 +227,14 @@ def test_settings_name_what_there_is(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def judges() -> Iterator[Executor]:
-    """What judges in all runs of this file: starting it imports torch."""
+    """An executor shared by all runs of this file, since starting it imports torch."""
     with load_executor("local", 2, "cpu") as executor:
         yield executor
 
 
 @pytest.fixture(scope="module")
 def whole(undecided: Path, judges: Executor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A run that nothing stopped: its folder and its facts."""
+    """An uninterrupted run: its folder and its facts."""
     from kernelwright.training.rl.loop import train_rl
 
     out = tmp_path_factory.mktemp("whole") / "run"
@@ -468,7 +468,7 @@ def test_a_process_whose_peer_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(("advantage", "kept"), [("trloo", (1,)), ("grpo", (0, 1)), ("kevin", (0, 1))])
 def test_a_group_is_replaced_where_its_estimator_learns_nothing(advantage: str, kept: tuple[int, ...]) -> None:
-    """Rollouts that are paid from turn to turn alike: who compares turn with turn learns nothing of them."""
+    """Rollouts with equal rewards in each turn: an estimator that compares turn by turn gives no advantage."""
     from kernelwright.training.rl.update import groups_that_teach
 
     paid = {0: [(0.1, 0.3), (0.1, 0.3), (0.1, 0.3)], 1: [(0.1, 0.3), (0.1, 0.3), (0.1, 1.3)], 2: [(0.3, 0.3)] * 3}

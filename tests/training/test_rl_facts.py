@@ -1,4 +1,4 @@
-"""What a step's row of the log says: measures, alarms with a planted case each, opinions, where the seconds went."""
+"""A step's row of the log: measures, alarms with a planted case each, opinions, and seconds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def raised(rows: list[RolloutRow], **limits: Any) -> list[str]:
 
 
 def planted(**more: Any) -> list[RolloutRow]:
-    """Half of the rows as they are, half of them broken in one way."""
+    """Returns the rows with half of them broken in one way."""
     return [r if n % 2 else replace(r, **more) for n, r in enumerate(SOUND)]
 
 
@@ -311,7 +311,7 @@ def test_a_part_that_is_no_number_is_shown_as_none() -> None:
     ],
 )
 def test_a_log_that_no_run_has_written_is_named(tmp_path: Path, name: str, value: Any) -> None:
-    """A run that goes on looks at these: it said that this was a bug of ours."""
+    """A resumed run reads these fields; it once reported their absence as an internal error."""
     path = tmp_path / "log.jsonl"
     good = {"step": 1, **describe(SOUND), "step_s": 4.0, "alarms": [], "entropy": None, "judge_weight": 0.5}
     path.write_text(json.dumps(good) + "\n")

@@ -1,4 +1,4 @@
-"""Which backend judges a candidate of a training run: the functional machine first, then the GPU."""
+"""The backend that judges a candidate of a training run: the functional machine first, then the GPU."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TASK = Task(task_id="relu", source=RELU, provenance=Provenance(origin="test", li
 
 
 class Noting(Local):
-    """Judges on the processor whatever is asked for, and notes what that was."""
+    """Judges on the CPU and records the requested backends."""
 
     def __init__(self) -> None:
         super().__init__(1, gpus=())
@@ -123,7 +123,7 @@ def test_many_rollouts_are_played_by_some_threads(
 def test_a_step_that_is_made_again_has_taken_what_it_took_before(
     judges: Noting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of rollouts on disk it takes no time: a run that is killed again and again would never come to its seconds."""
+    """Reading rollouts from disk takes no time: a repeatedly killed run would never reach its limit of seconds."""
     path, now = tmp_path / "step.jsonl", 100.0
     monkeypatch.setattr(rl_rollouts.time, "monotonic", lambda: now)
     table = {"model": {"path": "none"}, "tasks": {"suite": "none"}, "rollout": {"rollouts": 2}}

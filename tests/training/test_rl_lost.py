@@ -1,4 +1,4 @@
-"""A policy whose work a candidate's fault has taken from the GPU: a step that never ends plays it here."""
+"""A GPU fault of a candidate loses the policy's work; simulated by a step that never ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of reinforcement learning refuses before it plays anything: settings that would fail, or pay for less."""
+"""Errors of RL settings before a run plays anything: settings that would fail, or reward less than they say."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_would_fail_after_a_step_is_refused_before_it(table: dict[str, Any]
 
 
 def test_what_a_run_may_say_of_judging_an_evaluation_takes() -> None:
-    """Else the first candidate would find out."""
+    """Otherwise the first candidate would raise the error."""
     most = settings(judging={"backend": "cpu", "trials": 100, "timeout": 86_400.0, "timing_seconds": 86_400.0})
     fields = most.judging.model_dump(include={"backend", "trials", "timeout", "timing_seconds"})
     asked = EvalOptions.model_validate(fields)
@@ -236,7 +236,7 @@ STATED: dict[str, dict[str, Any]] = {
         "rejection.loss.name": "sft",
     },
 }
-"""What papers, or their released code, state of their training."""
+"""The settings that papers, or their released code, state."""
 
 
 @pytest.mark.parametrize("recipe", list(STATED))

@@ -1,4 +1,4 @@
-"""Ctrl-C while a step is played: it ends soon, whoever is waited for, and keeps what is whole."""
+"""Ctrl-C while a step is played: it ends soon and keeps finished rollouts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def rollouts_of(undecided: Path, judges: Executor, judge: OpinionJudge | None = 
 
 
 def interrupted(rollouts: Rollouts, path: Path, when: Callable[[], bool]) -> float:
-    """Plays a step and has it interrupted; how many seconds it took to end after that."""
+    """Plays a step, interrupts it, and returns the seconds until it ended."""
     sent: list[float] = []
 
     def send() -> None:
@@ -70,7 +70,7 @@ def interrupted(rollouts: Rollouts, path: Path, when: Callable[[], bool]) -> flo
 
 @pytest.fixture
 def silent() -> Iterator[tuple[str, list[socket.socket]]]:
-    """An endpoint that takes questions and answers none."""
+    """Serves an endpoint that accepts questions and never answers."""
     taken: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -108,7 +108,7 @@ def test_nor_does_one_that_nobody_answers_for(undecided: Path, judges: Executor,
 
 
 def slowed(rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch, failing: int = -1) -> list[int]:
-    """Has verdicts come late, and rollouts noted that are whole; one of those may fail in place of it."""
+    """Delays verdicts and records finished rollouts; one of them may fail instead."""
     whole: list[int] = []
     judged, play, order = rollouts._judged, rollouts._play, threading.Lock()
 
@@ -150,7 +150,7 @@ def test_so_are_those_beside_one_that_fails(
 
 
 def test_a_part_of_a_rollout_is_never_between_others(undecided: Path, judges: Executor, tmp_path: Path) -> None:
-    """Of a disk that is full, or of a process that was killed: what is kept behind it could not be read."""
+    """A partial line, from a full disk or a killed process, would make later lines unreadable."""
     rollouts, path = rollouts_of(undecided, judges), tmp_path / "step.jsonl"
     rows = [RolloutRow("t", 0, n, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop") for n in range(3)]
     rollouts._keep(path, rows[:1])

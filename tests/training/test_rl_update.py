@@ -1,4 +1,4 @@
-"""What is logged of an update: shares of tokens whatever the batches, and numbers only."""
+"""The log of an update: shares of tokens do not depend on the batches, and all values are finite."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROWS = [
 
 
 def updated(undecided: Path, rows: list[RolloutRow], **tables: Any) -> dict[str, float]:
-    """What is logged of a step's updates on some rows."""
+    """Returns the log entries of a step's updates on some rows."""
     settings = RlSettings.model_validate(rl_table(undecided, advantage={"name": "mean"}, **tables))
     return State.open(settings, undecided / "none", Ranks()).updater.step(rows, 0).facts
 

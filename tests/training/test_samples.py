@@ -1,4 +1,4 @@
-"""What the model is shown and what it is trained on, where a template opens the reasoning or drops it."""
+"""Prompts and targets with templates that open the reasoning or drop it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelwright.training.fine_tune.texts import Conversation
 
 
 class Template:
-    """A tokenizer's template: what its generation prompt ends with, and whether it drops the reasoning of answers."""
+    """Makes a tokenizer whose template has this end of the generation prompt, and may drop the answers' reasoning."""
 
     chat_template = "a template"
     eos_token = "<end>"

@@ -1,4 +1,4 @@
-"""Numbers that no run can mean are refused when the settings are read, and not hours later by what they overflow."""
+"""Absurd numbers are rejected when the settings are read, not hours later by an overflow."""
 
 from __future__ import annotations
 

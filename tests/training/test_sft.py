@@ -1,4 +1,4 @@
-"""Fine-tuning on a model of a hundred thousand weights: the numbers of TRL's own trainer, and what must not matter."""
+"""Fine-tuning of a model with a hundred thousand weights: it matches TRL's own trainer, and invariances hold."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_every_loss_trains(home: Path, warm: Path, tmp_path: Path, loss: Any, tu
 
 
 class Stopped(Exception):
-    """What stands for a kill in the middle of a run."""
+    """Stands for a kill in the middle of a run."""
 
 
 def test_a_stopped_run_goes_on_to_the_same_weights(home: Path, tmp_path: Path) -> None:
@@ -440,7 +440,7 @@ def test_a_heat_map_of_asft_is_anchored_to_the_model_before_training(home: Path,
 
 
 def test_a_recipe_runs_with_another_loss_by_its_name() -> None:
-    """What it says of its own loss goes with that, what is given beside the new name stays."""
+    """Parameters of a recipe's loss are dropped with it; parameters given with the new name stay."""
     cuset = load_config(recipe_path("cuset"), [], SftSettings).loss
     assert {"tau", "lam", "window", "reduction"} <= set(cuset.parameters())
     for name in ("sft", "dft", "profit", "eaft", "asft"):

@@ -1,4 +1,4 @@
-"""Making shards in processes that die, raise and hang: what is done is kept, the rest goes on, and nothing waits."""
+"""Making shards in processes that die, raise and hang: finished shards are kept, other jobs continue, nothing hangs."""
 
 from __future__ import annotations
 
@@ -110,5 +110,5 @@ def workers() -> list[psutil.Process]:
 
 
 def alive(process: psutil.Process) -> bool:
-    """Whether it is more than an entry in the table of processes."""
+    """Tells whether a process is alive and not a zombie."""
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
