@@ -82,7 +82,7 @@ class _Crew:
         self._waiting = deque(numbers)
         self._patience = patience
         self._failures: Counter[int] = Counter()
-        self._seats: list[_WorkerProcess] = []
+        self._running: list[_WorkerProcess] = []
         self._selector = selectors.DefaultSelector()
         self._workers = min(workers, len(numbers))
 
@@ -90,19 +90,19 @@ class _Crew:
         """Yields jobs as they end."""
         for _ in range(self._workers):
             self._hire()
-        while self._seats:
-            nearest = min(seat.deadline for seat in self._seats)
+        while self._running:
+            nearest = min(worker.deadline for worker in self._running)
             ready = self._selector.select(max(0.0, nearest - time.monotonic()))
             for key, _ in ready:
                 yield from self._listen(key.data)
             now = time.monotonic()
-            for seat in [s for s in self._seats if s.deadline < now]:
-                yield from self._fire(seat, f"said nothing for {self._patience:g} s")
+            for worker in [s for s in self._running if s.deadline < now]:
+                yield from self._fire(worker, f"said nothing for {self._patience:g} s")
 
     def close(self) -> None:
         """Kills the running workers; their jobs are lost."""
-        for seat in list(self._seats):
-            self._leave(seat)
+        for worker in list(self._running):
+            self._leave(worker)
         self._selector.close()
 
     def _hire(self) -> None:
@@ -116,78 +116,78 @@ class _Crew:
         )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
-        seat = _WorkerProcess(process, process.stdout, None, time.monotonic() + max(STARTING, self._patience))
-        self._seats.append(seat)
-        self._selector.register(process.stdout, selectors.EVENT_READ, seat)
-        self._send(seat, self._first)
-        self._give(seat)
+        worker = _WorkerProcess(process, process.stdout, None, time.monotonic() + max(STARTING, self._patience))
+        self._running.append(worker)
+        self._selector.register(process.stdout, selectors.EVENT_READ, worker)
+        self._send(worker, self._first)
+        self._give(worker)
 
-    def _give(self, seat: _WorkerProcess) -> None:
+    def _give(self, worker: _WorkerProcess) -> None:
         """Gives a worker the next job, or ends it if no job is left."""
         if not self._waiting:
-            self._leave(seat, kill=False)
+            self._leave(worker, kill=False)
             return
-        seat.job = self._waiting.popleft()
-        self._send(seat, b"%d\n" % seat.job)
+        worker.job = self._waiting.popleft()
+        self._send(worker, b"%d\n" % worker.job)
 
-    def _send(self, seat: _WorkerProcess, line: bytes) -> None:
-        assert seat.process.stdin is not None
+    def _send(self, worker: _WorkerProcess, line: bytes) -> None:
+        assert worker.process.stdin is not None
         with contextlib.suppress(OSError):  # `_listen` notices a dead worker
-            seat.process.stdin.write(line)
-            seat.process.stdin.flush()
+            worker.process.stdin.write(line)
+            worker.process.stdin.flush()
 
-    def _listen(self, seat: _WorkerProcess) -> Iterator[Ended]:
+    def _listen(self, worker: _WorkerProcess) -> Iterator[Ended]:
         """Reads and handles a worker's new messages."""
-        if seat not in self._seats:
+        if worker not in self._running:
             return
-        said = seat.out.read(1 << 16)
+        said = worker.out.read(1 << 16)
         if not said:
-            yield from self._fire(seat, "")
+            yield from self._fire(worker, "")
             return
-        seat.deadline = time.monotonic() + self._patience
-        *lines, seat.unread = (seat.unread + said).split(b"\n")
+        worker.deadline = time.monotonic() + self._patience
+        *lines, worker.unread = (worker.unread + said).split(b"\n")
         for line in lines:
-            yield from self._heard(seat, json.loads(line))
+            yield from self._heard(worker, json.loads(line))
 
-    def _heard(self, seat: _WorkerProcess, said: dict[str, Any]) -> Iterator[Ended]:
+    def _heard(self, worker: _WorkerProcess, said: dict[str, Any]) -> Iterator[Ended]:
         if "raise" in said:
             kind = getattr(errors, said["raise"])
             raise kind(said["message"], hint=said["hint"])
         if "failed" in said:
-            yield from self._fire(seat, said["failed"])
+            yield from self._fire(worker, said["failed"])
         elif "value" in said:
-            number, seat.job = seat.job, None
+            number, worker.job = worker.job, None
             assert number is not None
-            self._give(seat)
+            self._give(worker)
             yield Ended(number, said["value"])
 
-    def _fire(self, seat: _WorkerProcess, why: str) -> Iterator[Ended]:
+    def _fire(self, worker: _WorkerProcess, why: str) -> Iterator[Ended]:
         """Ends a failed worker; its job is retried, or lost after `TRIES` failures."""
-        number, seat.job = seat.job, None
-        self._leave(seat)
+        number, worker.job = worker.job, None
+        self._leave(worker)
         if number is not None:
             self._failures[number] += 1
             if self._failures[number] < TRIES:
                 self._waiting.append(number)
             else:
-                yield Ended(number, lost=why or f"its process ended with status {seat.process.returncode}")
+                yield Ended(number, lost=why or f"its process ended with status {worker.process.returncode}")
         if self._waiting:
             self._hire()
 
-    def _leave(self, seat: _WorkerProcess, *, kill: bool = True) -> None:
-        self._seats.remove(seat)
-        self._selector.unregister(seat.out)
+    def _leave(self, worker: _WorkerProcess, *, kill: bool = True) -> None:
+        self._running.remove(worker)
+        self._selector.unregister(worker.out)
         if kill:
-            seat.process.kill()
-        for stream in (seat.process.stdin, seat.out):
+            worker.process.kill()
+        for stream in (worker.process.stdin, worker.out):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()  # a worker exits at the end of its input
         try:
-            seat.process.wait(LEAVING)
+            worker.process.wait(LEAVING)
         except subprocess.TimeoutExpired:
-            seat.process.kill()
-            seat.process.wait()
+            worker.process.kill()
+            worker.process.wait()
 
 
 def _environment() -> dict[str, str]:
