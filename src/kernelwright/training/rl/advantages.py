@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelwright.errors import ConfigError, did_you_mean
-from kernelwright.training.rl.rows import Array, Rows, counts, like, numbered, read_rows, sums
+from kernelwright.training.rl.rows import Array, TurnRows, counts, like, numbered, read_rows, sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,7 +136,9 @@ def load_advantage(name: str) -> Advantage:
     raise ConfigError(f"there is no advantage {name!r}", hint=hint)
 
 
-def returns_to_go(rows: Rows, gamma: float, aggregate: str = "sum", missing: str = "unknown") -> NDArray[np.float64]:
+def returns_to_go(
+    rows: TurnRows, gamma: float, aggregate: str = "sum", missing: str = "unknown"
+) -> NDArray[np.float64]:
     """Returns for each row the discounted sum, or maximum, of its trajectory's scores from that turn on; NaN if
     unknown.
 
@@ -146,7 +148,7 @@ def returns_to_go(rows: Rows, gamma: float, aggregate: str = "sum", missing: str
     return np.where(_scored(rows.score, rows), _discounted(rows, gamma, aggregate, missing), np.nan)
 
 
-def _discounted(rows: Rows, gamma: float, aggregate: str, missing: str) -> NDArray[np.float64]:
+def _discounted(rows: TurnRows, gamma: float, aggregate: str, missing: str) -> NDArray[np.float64]:
     """Computes `returns_to_go`; with `"skip"`, a row without a score gets the return of the later turns."""
     if aggregate not in ("sum", "max"):
         raise ConfigError(f"there is no aggregate {aggregate!r}", hint="use sum or max")
@@ -177,7 +179,7 @@ def _discounted(rows: Rows, gamma: float, aggregate: str, missing: str) -> NDArr
     return returns
 
 
-def _in_units(rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
+def _in_units(rows: TurnRows) -> tuple[TurnRows, NDArray[np.float64]]:
     """Scales each group's scores by a power of two near the largest one; returns the rows and each row's unit.
 
     Sums and squares of scaled scores neither overflow nor underflow, and scaling by a power of two is exact.
@@ -195,7 +197,7 @@ def _times(values: Floats, unit: Floats) -> Any:
         return values * unit
 
 
-def _scored(values: NDArray[np.float64], rows: Rows) -> NDArray[np.bool_]:
+def _scored(values: NDArray[np.float64], rows: TurnRows) -> NDArray[np.bool_]:
     return rows.real & ~np.isnan(values)
 
 
@@ -213,7 +215,7 @@ def _constant(values: Floats, key: Floats, valid: Floats) -> Any:
     return (low >= high)[key]
 
 
-def _standardised(values: Floats, rows: Rows, ddof: int, eps: float, unit: Floats) -> Any:
+def _standardised(values: Floats, rows: TurnRows, ddof: int, eps: float, unit: Floats) -> Any:
     """Computes `(v - mean) / (std + eps)` over each group; values are scaled by `unit`, `eps` is not."""
     if ddof < 0 or not 0.0 <= eps < math.inf:
         raise ConfigError(f"ddof = {ddof}, eps = {eps}", hint="use at least 0")
@@ -238,7 +240,7 @@ def _leave_one_out(values: Floats, key: Floats, valid: Floats, single: str) -> A
     return np.where(valid, result, 0.0)
 
 
-def _first_rows(rows: Rows) -> Any:
+def _first_rows(rows: TurnRows) -> Any:
     """Marks each trajectory's first row that is not padding."""
     first = np.full(rows.trajectory.max(initial=0) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, rows.trajectory[rows.real], rows.turn[rows.real])

@@ -31,11 +31,11 @@ class ColumnError(ConfigError, ValueError):
 
 
 @dataclass(frozen=True)
-class Rows:
+class TurnRows:
     """Rows of turns as numpy arrays of one length. Groups and trajectories are numbered from 0.
 
     Example: two rollouts of one task, the second stopped after a turn, its missing turn padded:
-    `Rows(score=[0, 1.5, 0.3, nan], group=[0, 0, 0, 0], trajectory=[0, 0, 1, 1], turn=[0, 1, 0, 1],
+    `TurnRows(score=[0, 1.5, 0.3, nan], group=[0, 0, 0, 0], trajectory=[0, 0, 1, 1], turn=[0, 1, 0, 1],
     real=[True, True, True, False])`.
     """
 
@@ -49,7 +49,7 @@ class Rows:
     """False for padding. Padding has score NaN and 0 in the other columns."""
 
 
-def read_rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: Array | None) -> Rows:
+def read_rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: Array | None) -> TurnRows:
     """Converts a caller's columns to rows. Scores may be None; trajectories must be unique within their group only.
 
     Padding may hold anything. Raises `ConfigError` for different lengths, infinite scores and repeated turns, and its
@@ -74,7 +74,7 @@ def read_rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: 
     padded = [_padded(numbers, real) for numbers in (groups, trajectories, turns)]
     whole = np.full(length, np.nan)
     whole[real] = values
-    return Rows(whole, padded[0], padded[1], padded[2], real)
+    return TurnRows(whole, padded[0], padded[1], padded[2], real)
 
 
 def _padded(numbers: NDArray[np.int64], real: NDArray[np.bool_]) -> NDArray[np.int64]:
