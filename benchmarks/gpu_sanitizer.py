@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from sanitizer_kernels import KERNELS, Kind, Planted
 
-from kernelwright.machine import Allocation, MachineFault, Program
+from kernelwright.machine import Allocation, LaunchOptions, MachineFault, Program
 from kernelwright.machine.nvrtc import compile_ptx
 
 ORDERS = ("forward", "reverse", "random")
@@ -96,7 +96,7 @@ def _launched(program: Program, kernel: Planted, order: str) -> tuple:
         args.append(struct.pack("<Q", table[-1].address))
     args += [struct.pack("<i", number) for number in kernel.numbers]
     sizes = (kernel.grid, 1, 1), (kernel.block, 1, 1)
-    return program.launch("kernel", *sizes, args, kernel.shared, table, order=order).warnings
+    return program.launch("kernel", *sizes, args, kernel.shared, table, LaunchOptions(order=order)).warnings
 
 
 # compute-sanitizer

@@ -35,7 +35,7 @@ import psutil
 from cpu_eval import pairs
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.machine import Allocation, Program
+from kernelwright.machine import Allocation, LaunchOptions, Program
 from kernelwright.machine.nvrtc import compile_ptx
 
 CUDA = r"""
@@ -208,7 +208,8 @@ def machine_run(program: Program, case: Case, races: bool, watch: bool) -> int:
     """One launch; the thread instructions it took."""
     allocations = [Allocation(a.ctypes.data, a.nbytes, f"arg{i}") for i, a in enumerate(case.arrays)]
     args = [struct.pack("<Q", a.ctypes.data) for a in case.arrays] + [struct.pack("<i", n) for n in case.device]
-    report = program.launch(case.name, case.grid, case.block, args, 0, allocations, detect_races=races, watch=watch)
+    options = LaunchOptions(detect_races=races, watch=watch)
+    report = program.launch(case.name, case.grid, case.block, args, 0, allocations, options)
     if report.warnings:
         raise SystemExit(f"{case.name}: {report.warnings[0].message}")
     return report.instructions

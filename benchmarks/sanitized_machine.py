@@ -123,7 +123,7 @@ def child(seed: int, folder: Path) -> None:
     """Loads and launches PER_CHILD mutations; the one at hand is on disk, in case this process dies of it."""
     import numpy as np
 
-    from kernelwright.machine import Allocation, MachineFault, Program, PTXError, UnsupportedPTX
+    from kernelwright.machine import Allocation, LaunchOptions, MachineFault, Program, PTXError, UnsupportedPTX
 
     chance, texts = random.Random(seed), [p.read_text() for p in sorted(folder.glob("seed-*.ptx"))]
     memory = np.zeros(1 << 14, np.float32)
@@ -139,7 +139,8 @@ def child(seed: int, folder: Path) -> None:
             sizes = [size for size, _ in info.params]
             args = [(place.address if s == 8 else 64).to_bytes(s, "little") if s <= 8 else bytes(s) for s in sizes]
             try:
-                program.launch(name, (2, 1, 1), (64, 1, 1), args, 256, [place], budget=2_000_000, watch=seed % 2 == 0)
+                options = LaunchOptions(budget=2_000_000, watch=seed % 2 == 0)
+                program.launch(name, (2, 1, 1), (64, 1, 1), args, 256, [place], options)
             except MachineFault:
                 pass
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelwright.evaluation.device.poison_shared_memory import ENTRY, PTX, THREADS
-from kernelwright.machine import Program
+from kernelwright.machine import LaunchOptions, Program
 
 READS = """
 extern "C" __global__ void found(unsigned* y) {
@@ -21,7 +21,7 @@ def test_it_fills_what_it_is_told_and_stays() -> None:
     words = 5000
     args = [words.to_bytes(4, "little"), (50_000).to_bytes(8, "little"), bytes(4)]
     loaded = Program.load(PTX)
-    report = loaded.launch(ENTRY, (3, 1, 1), (THREADS, 1, 1), args, words * 4, [], watch=True)
+    report = loaded.launch(ENTRY, (3, 1, 1), (THREADS, 1, 1), args, words * 4, [], LaunchOptions(watch=True))
     assert not report.warnings, report.warnings
     assert report.counters["shared_stores"] == 3 * words
 

@@ -15,7 +15,7 @@ import numpy as np
 from machine_launch import dims
 
 from kernelwright.cuda import parameters
-from kernelwright.machine import Allocation, Program
+from kernelwright.machine import Allocation, LaunchOptions, Program
 from kernelwright.machine.nvrtc import ARCH, NvrtcResult, compile_ptx
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -111,7 +111,8 @@ def check(case: Case, order: str) -> None:
         arrays = {k: v.copy() for k, v in arrays_of(run).items()}
         packed = pack(run, code.ptx, entry, {k: v.ctypes.data for k, v in arrays.items()})
         table = [Allocation(a.ctypes.data, a.nbytes, f"argument {k}") for k, a in arrays.items()]
-        report = program.launch(entry, dims(run.grid), dims(run.block), packed, run.shared, table, order=order, seed=7)
+        options = LaunchOptions(order=order, seed=7)
+        report = program.launch(entry, dims(run.grid), dims(run.block), packed, run.shared, table, options)
         assert not report.warnings, report.warnings[0]
         compare(case, run, arrays)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.machine import Allocation, LaunchReport, Program
+from kernelwright.machine import Allocation, LaunchAttributes, LaunchOptions, LaunchReport, Program
 from kernelwright.machine.nvrtc import compile_ptx
 
 ORDERS = ("forward", "reverse", "random")
@@ -50,4 +50,6 @@ def launch(
             packed.append(struct.pack("<f" if size == 4 else "<d", arg))
         else:
             packed.append(arg if isinstance(arg, bytes) else int(arg).to_bytes(size, "little", signed=arg < 0))
-    return loaded.launch(kernel, dims(grid), dims(block), packed, shared, allocations, **options)
+    attributes = LaunchAttributes(options.pop("cooperative", False), options.pop("cluster", None))
+    asked = LaunchOptions(**options, attributes=attributes)
+    return loaded.launch(kernel, dims(grid), dims(block), packed, shared, allocations, asked)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from machine_launch import ORDERS, launch, program
 
-from kernelwright.machine import Allocation, Fault, MachineFault, Program
+from kernelwright.machine import Allocation, Fault, LaunchOptions, MachineFault, Program
 
 SOURCE = r"""extern "C" __global__ void read_past(const float* x, float* y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -246,7 +246,7 @@ def test_wrong_arguments_and_overlapping_allocations() -> None:
     with pytest.raises(KeyError):
         loaded.launch("missing", (1, 1, 1), (1, 1, 1), [])
     with pytest.raises(ValueError, match="order"):
-        loaded.launch("store_one", (1, 1, 1), (1, 1, 1), [bytes(8)], order="sideways")
+        loaded.launch("store_one", (1, 1, 1), (1, 1, 1), [bytes(8)], options=LaunchOptions(order="sideways"))
 
 
 def race(kernel: str, grid: int, args: list[np.ndarray | int], order: str = "forward") -> tuple[Fault, ...]:

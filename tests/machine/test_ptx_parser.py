@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine_launch import dims
 
-from kernelwright.machine import Allocation, MachineFault, Program, PTXError, UnsupportedPTX
+from kernelwright.machine import Allocation, LaunchOptions, MachineFault, Program, PTXError, UnsupportedPTX
 from kernelwright.machine.nvrtc import compile_ptx
 
 FRAME = """.version 9.0
@@ -208,7 +208,7 @@ def test_mutated_ptx_never_crashes_or_hangs(text: str) -> None:
         pointer = memory.ctypes.data.to_bytes(8, "little")
         args = [pointer if size == 8 else (64).to_bytes(size, "little") for size, _ in info.params]
         try:
-            program.launch(name, dims(2), dims(40), args, 0, [allocation], budget=100_000)
+            program.launch(name, dims(2), dims(40), args, 0, [allocation], LaunchOptions(budget=100_000))
         except MachineFault as fault:
             assert fault.fault.kind
 

@@ -9,7 +9,7 @@ import pytest
 from machine_launch import ORDERS, program
 from test_wgmma import MATMUL
 
-from kernelwright.machine import Allocation, LaunchReport, MachineFault, library
+from kernelwright.machine import Allocation, LaunchOptions, LaunchReport, MachineFault, library
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def run_pipelined(rng: np.random.Generator, loaded: str, order: str = "forward")
     numbers = [c.ctypes.data.to_bytes(8, "little"), (128).to_bytes(4, "little"), (320).to_bytes(4, "little")]
     args = [tensor_map(a, 128), tensor_map(b, 64), *numbers]
     kernels = program(PIPELINED.replace("LOADED", loaded))
-    report = kernels.launch("pipelined", (2, 2, 1), (256, 1, 1), args, 49152, table, order=order)
+    report = kernels.launch("pipelined", (2, 2, 1), (256, 1, 1), args, 49152, table, LaunchOptions(order=order))
     return report, float(np.abs(c - a.astype(np.float64) @ b.T.astype(np.float64)).max())
 
 

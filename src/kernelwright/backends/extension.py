@@ -21,7 +21,7 @@ from kernelwright.backends.host_memory import HOST, address_of
 from kernelwright.backends.python_fence import FENCE
 from kernelwright.backends.values import Config, Handles, Value
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.machine import Fault, driver
+from kernelwright.machine import Fault, LaunchAttributes, driver
 
 _P = ctypes.POINTER
 _OP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, _P(Value), ctypes.c_int, _P(ctypes.c_void_p), _P(ctypes.c_int))
@@ -230,8 +230,7 @@ class Host:
             tuple(c.block),
             c.shared,
             data,
-            cooperative=bool(c.cooperative),
-            cluster=cluster,
+            LaunchAttributes(bool(c.cooperative), cluster),
         )
 
     def _symbol(self, name: bytes, address: int, count: int, offset: int, to_device: int) -> None:
@@ -318,13 +317,11 @@ class Extension:
         block: tuple[int, ...],
         shared: int,
         args: list[bytes],
-        *,
-        cooperative: bool = False,
-        cluster: tuple[int, int, int] | None = None,
+        attributes: LaunchAttributes,
     ) -> None:
         """Runs one kernel; builds its template instance if the first build lacks it."""
         program, entry = self._entry(kernel, expression, [len(a) for a in args])
-        self.runtime.launch(program, entry, grid, block, shared, args, cooperative=cooperative, cluster=cluster)
+        self.runtime.launch(program, entry, grid, block, shared, args, attributes=attributes)
 
     def function(self, kernel: str, expression: str) -> int:
         """Returns the CUfunction of a kernel, on a real GPU."""

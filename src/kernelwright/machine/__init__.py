@@ -110,6 +110,42 @@ class LineTraffic:
 
 
 @dataclass(frozen=True)
+class LaunchAttributes:
+    """Attributes of a launch as CUDA has them. A `cooperative` launch may wait for its whole grid."""
+
+    cooperative: bool = False
+    cluster: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """Options by which the machine runs a launch."""
+
+    budget: int = 4_000_000_000
+    """The bound on thread instructions."""
+    detect_races: bool = True
+    order: str = "forward"
+    """Order of blocks and warps: "forward", "reverse" or "random"; "random" also shuffles divergent paths of a warp."""
+    seed: int = 0
+    """The seed of the random order."""
+    textures: Sequence[Texture] = ()
+    """Texture and surface objects that the kernel may use."""
+    print_limit: int = 1 << 20
+    """The bound on bytes of device printf."""
+    watch: bool = False
+    """Turns on the slow checks: the state of shared and local memory, hazards inside a warp, overflow of indices,
+    sectors and bank conflicts."""
+    poison: int = 0xFF
+    """The byte in unwritten memory."""
+    sample: int = 0
+    """Runs only about this many blocks, including the first and the last; 0 runs all."""
+    attributes: LaunchAttributes = LaunchAttributes()
+
+
+_DEFAULTS = LaunchOptions()
+
+
+@dataclass(frozen=True)
 class LaunchReport:
     """The result of one launch. `instructions` counts thread instructions. `written` and `read` are bytes moved per
     allocation, in the order passed. `warnings` holds races and other misuse that did not end the launch. `printed` is
@@ -191,42 +227,26 @@ class Program:
         args: Sequence[bytes],
         shared_bytes: int = 0,
         allocations: Sequence[Allocation] = (),
-        *,
-        budget: int = 4_000_000_000,
-        detect_races: bool = True,
-        order: str = "forward",
-        seed: int = 0,
-        cooperative: bool = False,
-        cluster: tuple[int, int, int] | None = None,
-        textures: Sequence[Texture] = (),
-        print_limit: int = 1 << 20,
-        watch: bool = False,
-        poison: int = 0xFF,
-        sample: int = 0,
+        options: LaunchOptions = _DEFAULTS,
     ) -> LaunchReport:
         """Runs one kernel to its end.
 
-        `args` holds one bytes object per parameter; `shared_bytes` is the dynamic shared memory; `budget` counts
-        thread instructions. `order` ("forward", "reverse", "random" with `seed`) orders blocks and warps; "random"
-        also shuffles a warp's divergent paths. `textures` are the texture and surface objects that the kernel may use;
-        `print_limit` bounds the bytes of device printf; a `cooperative` launch may wait for its whole grid; `cluster`
-        is the launch attribute of that name. `watch` turns on the slow checks: the state of shared and local memory,
-        hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte in unwritten
-        memory. `sample` limits the run to about that many blocks, including the first and the last. Raises
-        `MachineFault` for a faulting kernel or an invalid launch, `KeyError` for an unknown kernel, `ValueError` for
-        an unknown order.
+        `args` holds one bytes object per parameter; `shared_bytes` is the dynamic shared memory. Raises `MachineFault`
+        for a faulting kernel or an invalid launch, `KeyError` for an unknown kernel, `ValueError` for an unknown order.
         """
         info = self.kernels[kernel]
-        if order not in ORDERS:
-            raise ValueError(f"order {order!r} is none of {', '.join(ORDERS)}")
+        if options.order not in ORDERS:
+            raise ValueError(f"order {options.order!r} is none of {', '.join(ORDERS)}")
         request = self._request(info, grid, block, args, shared_bytes, allocations)
-        request.budget, request.seed = min(max(budget, 0), 2**63), seed & (2**64 - 1)
-        request.races, request.order = int(detect_races), ORDERS[order]
-        table = entries(textures)
-        device = library.DeviceRequest(table, len(textures), print_limit)
+        request.budget, request.seed = min(max(options.budget, 0), 2**63), options.seed & (2**64 - 1)
+        request.races, request.order = int(options.detect_races), ORDERS[options.order]
+        table = entries(options.textures)
+        device = library.DeviceRequest(table, len(options.textures), options.print_limit)
         request.device = ctypes.pointer(device)
-        request.cluster[:], request.cooperative = cluster or (0, 0, 0), int(cooperative)
-        request.watch, request.poison, request.sample = int(watch), poison & 0xFF, max(sample, 0)
+        attributes = options.attributes
+        request.cluster[:], request.cooperative = attributes.cluster or (0, 0, 0), int(attributes.cooperative)
+        request.watch, request.poison = int(options.watch), options.poison & 0xFF
+        request.sample = max(options.sample, 0)
         lib = library.load()
         result = lib.kw_launch(self._handle, ctypes.byref(request))
         try:

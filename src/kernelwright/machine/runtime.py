@@ -24,6 +24,8 @@ from kernelwright.machine import (
     ORDERS,
     Allocation,
     Fault,
+    LaunchAttributes,
+    LaunchOptions,
     LaunchReport,
     MachineFault,
     Program,
@@ -35,6 +37,7 @@ from kernelwright.machine.texture import Texture
 if TYPE_CHECKING:
     import torch
 
+_PLAIN = LaunchAttributes()
 BUDGET = 4_000_000_000
 """The bound on thread instructions of one launch: about four seconds of one core."""
 POISONS = (0xFF, 0x7E, 0xFE)
@@ -219,8 +222,7 @@ class Runtime:
         args: Sequence[bytes],
         *,
         own_shared: bool = True,
-        cooperative: bool = False,
-        cluster: tuple[int, int, int] | None = None,
+        attributes: LaunchAttributes = _PLAIN,
     ) -> None:
         """Runs a kernel to its end. A fault is recorded and raised as the RuntimeError that a GPU would give.
 
@@ -238,14 +240,15 @@ class Runtime:
                     list(args),
                     shared_bytes,
                     table,
-                    budget=self.budget,
-                    order=list(ORDERS)[self._calls % len(ORDERS)],
-                    seed=self._calls,
-                    textures=tuple(self.textures.values()),
-                    watch=watch,
-                    poison=POISONS[self._calls % len(POISONS)],
-                    cooperative=cooperative,
-                    cluster=cluster,
+                    LaunchOptions(
+                        budget=self.budget,
+                        order=list(ORDERS)[self._calls % len(ORDERS)],
+                        seed=self._calls,
+                        textures=tuple(self.textures.values()),
+                        watch=watch,
+                        poison=POISONS[self._calls % len(POISONS)],
+                        attributes=attributes,
+                    ),
                 )
         except MachineFault as fault:
             self._print(fault.printed)

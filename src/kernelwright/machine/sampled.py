@@ -10,12 +10,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.machine import Fault, MachineFault, Program
+from kernelwright.machine import Fault, LaunchAttributes, LaunchOptions, MachineFault, Program
 from kernelwright.machine.runtime import ERRORS, LaunchRecord, Runtime, three
 
 if TYPE_CHECKING:
     import torch
 
+_PLAIN = LaunchAttributes()
 BLOCKS = 16
 """Blocks run per launch: the first four, the last four, and others between."""
 BUDGET = 600_000_000
@@ -58,8 +59,7 @@ class SampledRuntime(Runtime):
         args: Sequence[bytes],
         *,
         own_shared: bool = True,
-        cooperative: bool = False,
-        cluster: tuple[int, int, int] | None = None,
+        attributes: LaunchAttributes = _PLAIN,
     ) -> None:
         """Runs a sample of the blocks. Raises a GPU's RuntimeError for a fault that is certain to occur there too."""
         table = self._named(self.allocations(), program, kernel, args)
@@ -74,15 +74,16 @@ class SampledRuntime(Runtime):
                 list(args),
                 shared_bytes,
                 table,
-                budget=max(self.left, 1),
-                detect_races=False,
-                seed=self.launched,
-                textures=tuple(self.textures.values()),
-                watch=True,
-                poison=0,
-                cooperative=cooperative,
-                cluster=cluster,
-                sample=BLOCKS,
+                LaunchOptions(
+                    budget=max(self.left, 1),
+                    detect_races=False,
+                    seed=self.launched,
+                    textures=tuple(self.textures.values()),
+                    watch=True,
+                    poison=0,
+                    sample=BLOCKS,
+                    attributes=attributes,
+                ),
             )
         except MachineFault as caught:
             self.left -= caught.instructions

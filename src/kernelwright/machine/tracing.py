@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.machine import Program
+from kernelwright.machine import LaunchAttributes, Program
 from kernelwright.machine.runtime import Runtime, three
 
+_PLAIN = LaunchAttributes()
 MOST_LAUNCHES = 1000
 
 
@@ -67,11 +68,10 @@ class TracingRuntime(Runtime):
         args: Sequence[bytes],
         *,
         own_shared: bool = True,
-        cooperative: bool = False,
-        cluster: tuple[int, int, int] | None = None,
+        attributes: LaunchAttributes = _PLAIN,
     ) -> None:
         """Records a launch. Raises `Untraceable` for launches other than plain <<<grid, block, bytes>>>."""
-        if cooperative or cluster or not own_shared or id(program) not in self._names:
+        if attributes.cooperative or attributes.cluster or not own_shared or id(program) not in self._names:
             raise Untraceable(f"{kernel} is launched in a way that is not noted")
         if len(self.launches) >= MOST_LAUNCHES:
             raise Untraceable(f"a call has more than {MOST_LAUNCHES} launches")

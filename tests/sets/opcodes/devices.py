@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kernelwright.machine import Allocation, Program
+from kernelwright.machine import Allocation, LaunchOptions, Program
 from kernelwright.machine import driver as gpu
 
 from .case import THREADS, VERSION, Case
@@ -35,7 +35,8 @@ class Machine:
         table = [Allocation(a.ctypes.data, a.nbytes, f"array {k}") for k, a in enumerate(arrays)]
         args = [struct.pack("<Q", a.ctypes.data) for a in arrays]
         grid = (case.count // THREADS, 1, 1)
-        Program.load(case.ptx()).launch("k", grid, (THREADS, 1, 1), args, 0, table, detect_races=False)
+        options = LaunchOptions(detect_races=False)
+        Program.load(case.ptx()).launch("k", grid, (THREADS, 1, 1), args, 0, table, options)
         return arrays[len(inputs) :]
 
 

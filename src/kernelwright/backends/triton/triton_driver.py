@@ -28,6 +28,7 @@ from triton.runtime.errors import PTXASError
 from kernelwright.backends.triton import triton_compiler, triton_errors
 from kernelwright.backends.triton.triton_compiler import CARD, CARD_SHARED, MachineBackend, MachineCode
 from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.machine import LaunchAttributes
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 
 TUNING_SECONDS = 3.0
@@ -121,7 +122,7 @@ class Launcher:
                 self.code.shared,
                 packed,
                 own_shared=False,
-                cooperative=bool(self.metadata.launch_cooperative_grid),
+                attributes=LaunchAttributes(cooperative=bool(self.metadata.launch_cooperative_grid)),
             )
         if exit_hook is not None:
             exit_hook(launch_metadata)
