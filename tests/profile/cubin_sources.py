@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 from functools import cache
 
 from kernelwright.machine.nvrtc import compile_ptx
@@ -61,5 +62,7 @@ def cubin(arch: str) -> bytes:
 
 
 def tool(name: str) -> str | None:
-    """A tool of the CUDA toolkit, where one is installed."""
-    return shutil.which(name) or shutil.which(name, path=f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin")
+    """Returns the path of a CUDA tool: from the PATH, the toolkit, or NVIDIA's wheel; None where it is missing."""
+    packages = sysconfig.get_path("purelib")
+    folders = f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin", f"{packages}/nvidia/cu13/bin"
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
