@@ -1,6 +1,7 @@
 # Every target works by itself on a fresh machine: it first sets up .venv/ if that is missing or out of date.
 #
 #   make quickstart   judge the bundled examples, search for a kernel with the starter model or the templates, show the report
+#   make check        lint, types and the tests of what changed, or a subset where nothing did: at most 90 s
 #   make test         run the tests (those that need a GPU are skipped, with the reason, where there is none)
 #   make lint         ruff, ruff format and mypy
 #   make triton       add Triton (1 GB installed), so that Triton candidates are judged without a GPU, too
@@ -9,29 +10,33 @@
 # Variables: PYTHON=python3.12 picks the interpreter. TORCH="torch==2.13.0 --index-url URL" is what pip installs first, by
 # itself; unset, it is the pinned version, on a machine without an NVIDIA GPU its CPU build where pip can find one.
 # SYSTEM_TORCH=1 uses the torch that PYTHON already has (the default where there is a GPU and PYTHON has torch);
-# SYSTEM_TORCH=0 forbids that. TEST_JOBS=2 is how many test files run at once.
+# SYSTEM_TORCH=0 forbids that. TEST_JOBS=3 is how many test files run at once.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint triton clean
+.PHONY: help setup quickstart check test lint triton clean
 
 export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Empty is unset: without bytecode each process compiles our modules anew, and each run pytest's copy of all test files.
+export PYTHONDONTWRITEBYTECODE :=
 
 PINNED_TORCH := $(shell grep '^torch==' constraints.txt)
 SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do "$$p" -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
 SYSTEM_TORCH ?= $(shell nvidia-smi -L >/dev/null 2>&1 && $(PYTHON) -c 'import torch' 2>/dev/null && echo 1 || echo 0)
 
-TEST_JOBS ?= 2
+# One more than two cores: many tests wait for a deadline, and leave their core to another file meanwhile.
+TEST_JOBS ?= 3
+PYTEST := python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 COMPILED := $(wildcard src/kernelwright/machine/csrc/*.* src/kernelwright/machine/csrc/*/*.* \
 	src/kernelwright/backends/host_include/*/*.* src/kernelwright/backends/host_include/*/*/*.*)
 
 help:
-	@sed -n '3,13s/^# \{0,1\}//p' Makefile
+	@sed -n '3,14s/^# \{0,1\}//p' Makefile
 
 setup: .venv/.compiled
 
@@ -64,8 +69,14 @@ setup: .venv/.compiled
 quickstart: setup
 	@bash examples/quickstart.sh
 
+check: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@files=$$($(BIN)/python tests/changed.py); $(BIN)/mypy & types=$$!; status=0; \
+		$(BIN)/$(PYTEST) $$files || status=$$?; wait $$types || status=$$?; exit $$status
+
 test: setup .venv/.training
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
+	@$(BIN)/$(PYTEST)
 
 .venv/.training: .venv/.installed
 	@echo "set-up: what training needs (transformers, TRL, datasets), for its tests"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from costs import TESTS, cost
 from running import Command, Commands
 
 from kernelwright.evaluation.processes import warm
@@ -28,22 +29,27 @@ def gpu_missing() -> str:
     return "" if listed.returncode == 0 and listed.stdout.strip() else "no NVIDIA GPU: nvidia-smi lists none"
 
 
-LONG = (
-    "test_sandbox test_honest test_rl test_ladder test_corpus_build test_exploits test_suitebench test_worker "
-    "test_program test_examples test_cudabench test_pretrain test_sft test_torch_build test_cli test_bad_input "
-    "test_rl_small test_interrupts test_dpo"
-).split()
-"""Files that take the longest, begun first: one that is begun last has the other cores wait for its end. The first of
-all forks its own process, which is safe only while nothing has started threads in it."""
+FIRST = "evaluation/test_sandbox.py"
+"""The file that forks its own process, which is safe only while nothing has started threads in it."""
+
+WARM = frozenset("test_apart test_falling test_lanes test_local test_memory test_optimize test_rl_small".split())
+"""Files that start judges by the dozen and use no command line; each start would import torch, 2 s of processor time."""
+
+
+def _begins(item: pytest.Item) -> tuple[bool, float]:
+    """Orders files for `--dist loadfile`: a long file that begins last has the other cores wait for its end."""
+    name = item.path.relative_to(TESTS).as_posix()
+    return name != FIRST, -cost(name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+    items.sort(key=_begins)
     for item in items:
         if item.get_closest_marker("gpu") is not None and gpu_missing():
             item.add_marker(pytest.mark.skip(reason=gpu_missing()))
-        if isinstance(item, pytest.Function) and {"kernelwright", "undecided"} & set(item.fixturenames):
-            item.fixturenames.insert(0, "commands_are_warm")
+        if isinstance(item, pytest.Function):
+            if {"kernelwright", "undecided"} & set(item.fixturenames) or item.path.stem in WARM:
+                item.fixturenames.insert(0, "commands_are_warm")
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +81,7 @@ def warm_parent() -> Iterator[str]:
 def commands_are_warm(warm_parent: str) -> Iterator[None]:
     """From the first test of a module that asks for it on, command lines and judges started anew share the warm parent.
 
-    Whoever starts command lines or trains by execution asks for it."""
+    Tests that start command lines or train by execution ask for it, and so do the files named in `WARM`."""
     with pytest.MonkeyPatch.context() as patch:
         if warm_parent:
             patch.setenv(warm.VARIABLE, warm_parent)

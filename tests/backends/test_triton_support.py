@@ -117,7 +117,7 @@ def test_a_place_in_python_is_named_by_its_file() -> None:
 KEEPS = """
 import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
-from kernelwright.backends import triton_support
+from kernelwright.backends.triton import triton_support
 kept = []
 triton_support.keep_errors(kept)
 from triton.compiler import compile  # as Triton itself does when it launches

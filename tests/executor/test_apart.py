@@ -16,6 +16,7 @@ from judging import broken_task, candidate, python, sleeping, task
 
 from kernelwright.errors import TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
+from kernelwright.evaluation.processes import warm
 from kernelwright.executor import load_executor
 from kernelwright.executor.apart import NICE, Apart
 
@@ -114,6 +115,7 @@ import sys
 sys.path[:0] = [{folder!r}]
 from judging import candidate, sleeping, task
 from kernelwright.evaluation import EvalOptions
+from kernelwright.evaluation.processes import warm
 from kernelwright.executor.apart import Apart
 executor = Apart(1)
 executor.submit(task(1), candidate(1), EvalOptions(backend="cpu", trials=1)).result(60)
@@ -123,7 +125,8 @@ sys.stdin.read()
 """
 
 
-def test_nothing_goes_on_when_the_caller_is_killed() -> None:
+def test_nothing_goes_on_when_the_caller_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(warm.VARIABLE, raising=False)  # a warm parent's zygote is no child of the caller
     text = CALLER.format(folder=str(Path(__file__).parent))
     words = [sys.executable, "-c", text]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as caller:

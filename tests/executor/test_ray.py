@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judging import ADDING, REFERENCE, broken_task, candidate, sleeping, task
+from judging import ADDING, REFERENCE, broken_task, candidate, python, sleeping, task
 
 from kernelwright.errors import TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor.ray_actors import RayActors
-from kernelwright.records import Candidate
 
 ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "kernelwright[ray]"')
 
@@ -41,11 +40,6 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def _python(number: int) -> Candidate:
-    """A candidate that goes the GPU's way."""
-    return candidate(number).model_copy(update={"language": "cuda"})
-
-
 def _processes() -> list[int]:
     """The processes of the actors that judge."""
     found = []
@@ -62,7 +56,7 @@ def test_two_declared_gpus_are_two_actors_with_one_gpu_each() -> None:
     with RayActors(2, backend="gpu", device="cpu") as executor:
         assert (executor.gpus, executor.seats, executor.capacity) == (2, 2, 2)
         assert executor.settle(EvalOptions()).backend == "gpu"
-        jobs = [executor.submit(task(n % 2), _python(n % 2), ON_HOST) for n in range(6)]
+        jobs = [executor.submit(task(n % 2), python(n % 2), ON_HOST) for n in range(6)]
         results = [job.result(SECONDS) for job in jobs]
         visible = ray.get([_environment(executor, seat) for seat in (0, 1)], timeout=SECONDS)
     assert {r.verdict for r in results} == {"correct"}, [r.reason for r in results]
@@ -80,7 +74,7 @@ def test_several_jobs_share_an_actor() -> None:
     with RayActors(4, backend="gpu", device="cpu") as executor:
         assert (executor.seats, executor.capacity) == (2, 4)
         began = time.monotonic()
-        jobs = [executor.submit(task(n % 2), _python(n % 2), ON_HOST) for n in range(8)]
+        jobs = [executor.submit(task(n % 2), python(n % 2), ON_HOST) for n in range(8)]
         assert {job.result(SECONDS).verdict for job in jobs} == {"correct"}
         assert time.monotonic() - began < SECONDS
         assert len(_processes()) == 2
