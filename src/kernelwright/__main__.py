@@ -1,4 +1,4 @@
-"""`python -m kernelwright` is the command line."""
+"""Runs the command line by `python -m kernelwright`."""
 
 from kernelwright.cli import main
 

@@ -1,4 +1,4 @@
-"""The command line: `verbs.py` has most verbs and `main`, `ending.py` how a command ends, the others one group each."""
+"""The command line: `verbs.py` has most verbs and `main`, `ending.py` the exit of a command, others one group."""
 
 from kernelwright.cli.verbs import app, main
 

@@ -1,4 +1,4 @@
-"""`python -m kernelwright.cli`."""
+"""Runs the command line by `python -m kernelwright.cli`."""
 
 from kernelwright.cli.verbs import main
 

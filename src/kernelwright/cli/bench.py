@@ -1,4 +1,4 @@
-"""The verbs around whole suites: `kernelwright bench`, `compare` and `export`."""
+"""The verbs of suites: `kernelwright bench`, `compare` and `export`."""
 
 from __future__ import annotations
 
@@ -23,42 +23,47 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 MOST = 10_000
-"""Samples of a task, and turns of a sample."""
+"""The most samples per task, and turns per sample."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Rule = Annotated[str | None, typer.Option("--rule", help=RULES)]
 Timeout = Annotated[
-    float | None, typer.Option(help="Wall seconds a candidate may use; default: 30, whole programs 300.")
+    float | None, typer.Option(help="Wall seconds for a candidate; default: 30, for a whole program 300.")
 ]
 SampleLarge = Annotated[
-    bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
+    bool,
+    typer.Option(
+        "--sample-large/--no-sample-large", help="Without a GPU, sample the blocks of sizes too large to run."
+    ),
 ]
-Context = Annotated[str | None, typer.Option(help="What later turns see of earlier ones: recent, top_w or summary.")]
+Context = Annotated[str | None, typer.Option(help="Earlier turns shown to later ones: recent, top_w or summary.")]
 Speed = Annotated[
-    str | None, typer.Option("--speed", metavar="D/10", help="Of a model trained on speed deciles: what to ask for.")
+    str | None,
+    typer.Option("--speed", metavar="D/10", help="Speed decile to ask for (models trained on deciles)."),
 ]
-TopW = Annotated[int | None, typer.Option("--top-w", min=1, help="What --context top_w shows; default: 4 turns.")]
+TopW = Annotated[int | None, typer.Option("--top-w", min=1, help="Turns that --context top_w shows; default: 4.")]
 SmallSizes = Annotated[bool, typer.Option("--small-sizes", help="Without a GPU, judge at small sizes only.")]
 
 
 @app.command()
 def bench(
-    suite: Annotated[str, typer.Argument(help="starter, a folder, a JSONL file, kernelbench:LEVEL, cudabench:FILE.")],
-    run: Annotated[Path, path_option("Run folder: kept, and resumed when given again.")],
+    suite: Annotated[str, typer.Argument(help="starter, a folder, a JSONL file, kernelbench:LEVEL or cudabench:FILE.")],
+    run: Annotated[Path, path_option("Run folder; an existing run is resumed.")],
     policy: Annotated[
-        str, typer.Option(help="starter, template, hf:MODEL, vllm:MODEL, openai:MODEL@URL or scripted:FILE.")
+        str, typer.Option(help="Policy: starter, template, hf:MODEL, vllm:MODEL, openai:MODEL@URL or scripted:FILE.")
     ] = "template",
-    samples: Annotated[int | None, typer.Option(min=0, max=MOST, help="Samples a task; default: 1.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="One greedy sample a task beside them.")] = False,
+    samples: Annotated[int | None, typer.Option(min=0, max=MOST, help="Samples per task; default: 1.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Draw one greedy sample per task as well.")] = False,
     temperature: Annotated[
-        float | None, typer.Option(min=0.0, max=100.0, help="Of the samples; default: the policy's own.")
+        float | None, typer.Option(min=0.0, max=100.0, help="Sampling temperature; default: the policy's own.")
     ] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Of the samples.")] = None,
-    turns: Annotated[int | None, typer.Option(min=1, max=MOST, help="Turns a sample may take; default: 1.")] = None,
-    filtered: Annotated[bool, typer.Option("--filter", help="On a GPU: the functional machine judges first.")] = False,
-    stop: Annotated[str, typer.Option(help="A sample ends when it is correct, or never before its turns do.")] = (
-        "correct"
-    ),
+    top_p: Annotated[
+        float | None,
+        typer.Option("--top-p", min=0.0, max=1.0, help="Probability mass of nucleus sampling."),
+    ] = None,
+    turns: Annotated[int | None, typer.Option(min=1, max=MOST, help="Turns per sample; default: 1.")] = None,
+    filtered: Annotated[bool, typer.Option("--filter", help="Judge on the functional machine before the GPU.")] = False,
+    stop: Annotated[str, typer.Option(help="End a sample at its first correct turn: correct or never.")] = ("correct"),
     context: Context = None,
     top_w: TopW = None,
     speed: Speed = None,
@@ -68,31 +73,33 @@ def bench(
     form: Annotated[
         str, typer.Option(help="module: as answered; load_inline: self-contained KernelBench files.")
     ] = "module",
-    seed: Annotated[int, seed_option("Of sampling and of intervals.")] = 0,
-    jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks.")] = None,
-    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
-    id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
+    seed: Annotated[int, seed_option("Seed of sampling and of intervals.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one per core.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use the first N tasks only.")] = None,
+    reference_field: Annotated[str, typer.Option(help="Field with the reference.")] = "reference",
+    id_field: Annotated[str | None, typer.Option(help="Field with the row's name; default: guessed.")] = None,
     executor: Annotated[str, typer.Option("--executor", help="local, apart or ray.")] = "local",
     backend: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     rule: Rule = None,
-    trials: Annotated[int, typer.Option(help="Calls that are checked.")] = 5,
+    trials: Annotated[int, typer.Option(help="Number of checked calls.")] = 5,
     timeout: Timeout = None,
-    memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")] = 4096,
-    sandbox: Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")] = "auto",
-    baselines: Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile; or none.")] = "eager",
-    timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
-    gpu_memory_gb: Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within.")] = 0.0,
+    memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory limit of a candidate in MB.")] = 4096,
+    sandbox: Annotated[str, typer.Option(help="auto, strict (fail without landlock and seccomp) or none.")] = "auto",
+    baselines: Annotated[str, typer.Option(help="Baselines to time: eager, compile, max-autotune; or none.")] = "eager",
+    timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds for timing; 0: no timing.")] = 1.0,
+    gpu_memory_gb: Annotated[
+        float, typer.Option("--gpu-memory-gb", help="Device memory limit; 0: all free memory.")
+    ] = 0.0,
     sample_large: SampleLarge = True,
     small_sizes: SmallSizes = False,
-    verdicts: Annotated[Path | None, path_option("Verdicts that runs on this machine share.", metavar="DIR")] = None,
-    compare: Annotated[Path | None, path_option("Another run, to compare this one with when it is done.")] = None,
+    verdicts: Annotated[Path | None, path_option("Folder of a verdict cache that runs share.", metavar="DIR")] = None,
+    compare: Annotated[Path | None, path_option("Another run to compare this one with.")] = None,
     as_json: Json = False,
 ) -> None:
     """Draw samples of a policy on every task of a suite and judge them: pass@k, fast_p, speedups, cost.
 
-    The same command continues an interrupted run: nothing is asked for or judged twice. Faults of ours and answers that
-    the policy does not give are counted apart.
+    The same command continues an interrupted run and draws or judges no sample twice. Harness errors and missing
+    answers are counted separately.
     """
     from kernelwright.bench import program_suite
     from kernelwright.bench.job import BenchOptions, load_bench_suite
@@ -111,7 +118,7 @@ def bench(
     options = BenchOptions(*asked, filter=filtered, speed=speed)
     shapes = _shapes(grid, options)
     if compare is not None:
-        _bench_of(compare)  # which says now whether it is one
+        _bench_of(compare)  # raises now where it is no bench run
     rows: dict[str, Any] = {"limit": limit, "reference_field": reference_field, "id_field": id_field}
     found = load_bench_suite(options, judging, jobs or cores(), executor, verdicts=verdicts, **rows)
     if shapes:
@@ -122,7 +129,7 @@ def bench(
 
 
 def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: Path, quiet: bool) -> None:
-    """Draws and judges what the run folder does not hold yet, with progress on stderr."""
+    """Draws and judges the samples that the run folder does not hold, with progress on stderr."""
     from kernelwright.bench.job import exchange_of, play
     from kernelwright.policies import load_policy
     from kernelwright.report import terminal
@@ -144,7 +151,7 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
 
 
 def _check_together(grid: str | None, others: dict[str, object]) -> None:
-    """Raises `ConfigError` where a grid is given with what its shapes say, or cannot be told of them all."""
+    """Raises `ConfigError` for flags that contradict `--grid`: its shapes set samples and turns."""
     from kernelwright.errors import ConfigError
 
     for name, value in others.items():
@@ -154,7 +161,7 @@ def _check_together(grid: str | None, others: dict[str, object]) -> None:
 
 
 def _shapes(grid: str | None, options: BenchOptions) -> list[GridShape]:
-    """The shapes of a grid, none where there is no grid. Raises `ConfigError` for those that nobody can draw."""
+    """Returns the shapes of a grid; none without a grid. Raises `ConfigError` for shapes that cannot be drawn."""
     from kernelwright.bench.grid import parse_grid
     from kernelwright.errors import ConfigError
 
@@ -170,7 +177,7 @@ def _shapes(grid: str | None, options: BenchOptions) -> list[GridShape]:
 def _play_grid(
     suite: BenchSuite, shapes: list[GridShape], options: BenchOptions, judging: EvalOptions, run: Path, as_json: bool
 ) -> None:
-    """A run for each shape in a folder of its own, then one table of them all."""
+    """Plays a run for each shape in a folder of its own, then prints one table."""
     from kernelwright.bench import grid as benchgrid
     from kernelwright.bench import tables
     from kernelwright.report import terminal
@@ -185,11 +192,11 @@ def _play_grid(
     else:
         tables.print_grid(found, terminal.out)
     if any(facts["missing"] and not facts["tasks"] for facts in found.values()):
-        raise typer.Exit(1)  # as a run of which no sample counts
+        raise typer.Exit(1)  # as for a run without a counted sample
 
 
 def _show(run: Path, other: Path | None, as_json: bool) -> None:
-    """The tables of a finished run, and how it compares with another."""
+    """Prints the tables of a finished run, and its comparison with another one."""
     from kernelwright.bench import numbers, tables
     from kernelwright.report import terminal
 
@@ -219,10 +226,10 @@ def _bench_of(run: Path) -> BenchResults:
 @app.command()
 def compare(
     first: Annotated[Path, path_argument("Run folder of kernelwright bench: A.")],
-    second: Annotated[Path, path_argument("Another one: B.")],
+    second: Annotated[Path, path_argument("Run folder of kernelwright bench: B.")],
     as_json: Json = False,
 ) -> None:
-    """Compare two runs of bench on the tasks that both judged: paired tests, intervals of the difference B - A."""
+    """Compare two bench runs on the tasks that both judged: paired tests, intervals of the difference B - A."""
     from kernelwright.bench import numbers, tables
     from kernelwright.errors import UsageError
     from kernelwright.report import terminal
@@ -241,10 +248,10 @@ def compare(
 
 @app.command("export")
 def export_(
-    candidate: Annotated[Path, path_argument("Candidate that launches kernels from Python.")],
+    candidate: Annotated[Path, path_argument("Candidate: a .py, .cu or .cpp file.")],
     out: Annotated[Path | None, path_option("File to write; default: stdout.")] = None,
 ) -> None:
-    """Render a candidate as a self-contained KernelBench file with load_inline, which runs without Kernelwright."""
+    """Write a candidate as a self-contained KernelBench file with load_inline, which runs without Kernelwright."""
     from kernelwright.runs.folders import write_text
     from kernelwright.solutions.forms import export
     from kernelwright.tasks import load_candidate

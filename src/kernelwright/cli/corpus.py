@@ -10,7 +10,7 @@ import typer
 
 from kernelwright.cli.options import path_argument, path_option, seed_option
 
-corpus_app = typer.Typer(help="Make training data from our own parts.", no_args_is_help=True, rich_markup_mode=None)
+corpus_app = typer.Typer(help="Build training data from generated tasks.", no_args_is_help=True, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
@@ -22,20 +22,20 @@ def _root() -> None:
 
 @corpus_app.command("build")
 def corpus_build(
-    out: Annotated[Path, path_option("Folder of the corpus; given again, it is continued.")],
+    out: Annotated[Path, path_option("Folder of the corpus; an existing one is continued.")],
     tasks: Annotated[int, typer.Option(min=1, max=10_000_000, help="Tasks to generate.")] = 1000,
     seed: Annotated[int, seed_option("Seed of tasks, answers and judging.")] = 0,
     split: Annotated[str, typer.Option(help="Split of the task generator.")] = "train",
-    families: Annotated[str | None, typer.Option(help="Families of tasks, with commas; default: all.")] = None,
+    families: Annotated[str | None, typer.Option(help="Families of tasks, separated by commas; default: all.")] = None,
     schedules: Annotated[
-        str, typer.Option(help="canonical, apart or mixed (one answer a task), or all.")
+        str, typer.Option(help="canonical, apart or mixed (one answer per task), or all.")
     ] = "canonical",
-    per_task: Annotated[int | None, typer.Option(min=1, help="With all schedules, answers a task at most.")] = None,
-    mistakes: Annotated[float, typer.Option(help="Share of answers that get a mistake on purpose.")] = 0.0,
+    per_task: Annotated[int | None, typer.Option(min=1, help="With --schedules all: answers per task.")] = None,
+    mistakes: Annotated[float, typer.Option(help="Share of answers with a planted mistake.")] = 0.0,
     judge: Annotated[str, typer.Option(help="cpu, gpu or none.")] = "cpu",
-    share_judged: Annotated[float, typer.Option(help="Share of the rows that is judged by execution.")] = 1.0,
-    trials: Annotated[int, typer.Option(min=1, max=100, help="Calls of one judgement.")] = 3,
-    against: Annotated[list[str] | None, typer.Option(help="SUITE to keep away from; repeatable.")] = None,
+    share_judged: Annotated[float, typer.Option(help="Share of rows that are judged.")] = 1.0,
+    trials: Annotated[int, typer.Option(min=1, max=100, help="Number of checked calls.")] = 3,
+    against: Annotated[list[str] | None, typer.Option(help="Suite that must stay unseen; repeatable.")] = None,
     one_operator: Annotated[
         str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
     ] = "remove",
@@ -46,7 +46,7 @@ def corpus_build(
 ) -> None:
     """Build a corpus: generated tasks, written answers, verdicts and timings, as shards with a manifest.
 
-    What is judged is on disk at once. Killed or interrupted, the same command goes on where it was.
+    Each judged row is on disk at once. After a kill or an interrupt, the same command continues.
     """
     from kernelwright.corpus import show
     from kernelwright.corpus.build import Plan, build
@@ -77,7 +77,7 @@ def corpus_show(
     row: Annotated[str | None, typer.Option(help="Show one row: its row_id or its number from 0.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a corpus holds, or one of its rows."""
+    """Show a corpus's contents, or one of its rows."""
     from kernelwright.corpus import show
     from kernelwright.corpus.shards import read_manifest
 
@@ -93,8 +93,8 @@ def corpus_show(
 
 def decontaminate(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="Corpus folder, JSONL file, or SUITE.")],
-    against: Annotated[list[str], typer.Option(metavar="SUITE", help="Suite to keep away from; repeatable.")],
-    out: Annotated[Path | None, path_option("JSONL file for the rows that stay.")] = None,
+    against: Annotated[list[str], typer.Option(metavar="SUITE", help="Suite that must stay unseen; repeatable.")],
+    out: Annotated[Path | None, path_option("JSONL file for the remaining rows.")] = None,
     report: Annotated[Path | None, path_option("JSON file for the report.")] = None,
     ast: Annotated[float, typer.Option(help="Remove above this AST similarity.")] = 0.9,
     jaccard: Annotated[float, typer.Option(help="Remove above this Jaccard index of tokens.")] = 0.8,
@@ -102,17 +102,18 @@ def decontaminate(
         str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
     ] = "remove",
     structure_only: Annotated[
-        bool, typer.Option("--structure-only", help="AST similarity without names of operators, as CUDA Agent's tool.")
+        bool,
+        typer.Option("--structure-only", help="AST similarity without operator names, as CUDA Agent's tool."),
     ] = False,
     embed: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Also by embeddings of a model: a folder or Hub id.")
+        str | None, typer.Option(metavar="MODEL", help="Also compare embeddings of a model: a folder or Hub id.")
     ] = None,
     distance: Annotated[float, typer.Option(help="With --embed: remove below this L2 distance.")] = 0.45,
-    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
-    id_field: Annotated[str | None, typer.Option(help="Field that names the row; guessed when absent.")] = None,
+    reference_field: Annotated[str, typer.Option(help="Field with the reference.")] = "reference",
+    id_field: Annotated[str | None, typer.Option(help="Field with the row's name; default: guessed.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove tasks that are too near to a suite that must stay unseen, and say why."""
+    """Remove tasks that are too similar to a suite that must stay unseen, and report the reasons."""
     from kernelwright.corpus import cleaning, show
     from kernelwright.corpus.decontaminate import Rules
 
@@ -129,33 +130,33 @@ def decontaminate(
 
 def curate(
     runs: Annotated[list[Path], path_argument("Run folders, or corpora with verdicts.", metavar="RUN...")],
-    out: Annotated[Path, path_option("Folder of the data set: a new one.")],
-    method: Annotated[str, typer.Option(help="How rows are made: see docs/curation.md.")] = "verified",
-    form: Annotated[str, typer.Option(help="plain (reference, file) or chat (as asked and answered).")] = "plain",
-    size: Annotated[int | None, typer.Option(min=1, help="Rows at most.")] = None,
-    seed: Annotated[int, seed_option("Of --method random.")] = 0,
-    against: Annotated[list[str] | None, typer.Option(help="SUITE to keep away from; repeatable.")] = None,
+    out: Annotated[Path, path_option("New folder for the data set.")],
+    method: Annotated[str, typer.Option(help="Method of curation: see docs/curation.md.")] = "verified",
+    form: Annotated[str, typer.Option(help="plain (reference, file) or chat (the judged messages).")] = "plain",
+    size: Annotated[int | None, typer.Option(min=1, help="Limit of rows.")] = None,
+    seed: Annotated[int, seed_option("Seed of --method random.")] = 0,
+    against: Annotated[list[str] | None, typer.Option(help="Suite that must stay unseen; repeatable.")] = None,
     one_operator: Annotated[
         str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
     ] = "remove",
-    few_shot: Annotated[int, typer.Option(min=0, help="verified, best-of, speed-deciles: examples shown.")] = 0,
-    k_samples: Annotated[int, typer.Option(min=1, help="concur: answers of a task that count.")] = 5,
+    few_shot: Annotated[int, typer.Option(min=0, help="verified, best-of, speed-deciles: demonstrations.")] = 0,
+    k_samples: Annotated[int, typer.Option(min=1, help="concur: answers per task that count.")] = 5,
     fast_threshold: Annotated[float, typer.Option(help="concur: speedup above which any answer is kept.")] = 5.0,
     balance: Annotated[float, typer.Option(min=0, help="concur: one-operator tasks, as a share of the others.")] = (
         544 / 4348
     ),
     margin: Annotated[float, typer.Option(help="mdpo: least difference of two rollouts' scores.")] = 0.3,
-    per_task: Annotated[int, typer.Option(min=1, help="preferences: pairs a task at most.")] = 4,
-    faster_by: Annotated[float | None, typer.Option(help="preferences: also correct pairs, so much faster.")] = None,
+    per_task: Annotated[int, typer.Option(min=1, help="preferences: limit of pairs per task.")] = 4,
+    faster_by: Annotated[float | None, typer.Option(help="preferences: least speedup of correct pairs.")] = None,
     reward: Annotated[str | None, typer.Option(help="rft (cuda_agent), mdpo (kevin): the reward that decides.")] = None,
-    same_rollout: Annotated[bool, typer.Option("--same-rollout", help="repair: only what a rollout mended itself.")] = (
+    same_rollout: Annotated[bool, typer.Option("--same-rollout", help="repair: only fixes within one rollout.")] = (
         False
     ),
     licence: Annotated[str | None, typer.Option(help="SPDX name to state in the datasheet.")] = None,
     push: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Also push to the Hub, privately.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make training data of judged runs by a method of the literature, without doubles, kept away from suites."""
+    """Make training data from judged runs by a method of the literature, deduplicated and decontaminated."""
     from kernelwright.corpus import show
     from kernelwright.curation import Settings, gather
     from kernelwright.curation.methods import load_method

@@ -1,4 +1,4 @@
-"""How a command ends: the exit status, and what is said of errors."""
+"""Ends a command: prints its error and hint, and sets the exit status."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import sys
 import typer
 
 INTERRUPTED = 130
+"""128 + SIGINT."""
 CLOSED_PIPE = 141
-"""Whoever read our output has gone (`| head`): 128 + SIGPIPE, which is no verdict."""
+"""128 + SIGPIPE: the reader of our output has gone (`| head`), which is no verdict."""
 OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""What the system says of files and folders that the user may not use: no fault of ours, wherever it is met."""
+"""The system's errors for files and folders that the user may not use: bad usage, never a fault of ours."""
 
 
 def end_with(app: typer.Typer) -> None:
-    """Runs a command line to its exit: every error is one line, a hint, and the right status."""
-    for name in ("stdout", "stderr"):  # closed before we began: nobody reads, and no file of ours gets its number
+    """Runs a command line to its exit: an error becomes one line, a hint, and an exit status."""
+    for name in ("stdout", "stderr"):  # closed at start: a file of ours must not get its number
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))
     written = False
@@ -27,13 +28,13 @@ def end_with(app: typer.Typer) -> None:
         written = True
     except BrokenPipeError:
         status = CLOSED_PIPE
-    except SystemExit as done:  # how typer and rich end, with status 1, when they meet a closed pipe
+    except SystemExit as done:  # typer and rich exit with status 1 on a closed pipe
         if not isinstance(done.__context__, BrokenPipeError):
             raise
         status = CLOSED_PIPE
     except OSError as error:
         status = _fail(f"the output cannot be written: {error.strerror}", "free some space, or name another place", 2)
-    if not written:  # the interpreter's own flush would fail once more, and complain
+    if not written:  # the interpreter's own flush would fail again and print an error
         nobody = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nobody, 1)
         os.dup2(nobody, 2)
@@ -41,12 +42,12 @@ def end_with(app: typer.Typer) -> None:
 
 
 def _run(app: typer.Typer) -> int:
-    """The exit status of the command; what went wrong is told."""
+    """Runs the command; prints its error and returns its exit status."""
     from kernelwright.errors import KernelwrightError
 
     try:
         code = app(standalone_mode=False)
-        if code == INTERRUPTED:  # typer answers Ctrl-C so
+        if code == INTERRUPTED:  # typer's status for Ctrl-C
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except typer.Exit as done:
@@ -58,12 +59,12 @@ def _run(app: typer.Typer) -> int:
             return _fail("interrupted", None, INTERRUPTED)
         hint = "the same command with the same --run or --out continues"
         return _fail("interrupted; what was done is kept", hint, INTERRUPTED)
-    except Exception as error:  # the one place where anything unforeseen ends
+    except Exception as error:  # the one place that catches unforeseen errors
         return _unforeseen(error)
 
 
 def _keeps(words: list[str]) -> bool:
-    """Whether a command writes what it does into a folder or a file that it goes on from."""
+    """Tells whether a command keeps its work in a folder or a file from which it can continue."""
     named = {word.partition("=")[0] for word in words}
     if words[:1] == ["train"]:
         return "--explain" not in named
@@ -72,14 +73,14 @@ def _keeps(words: list[str]) -> bool:
 
 def _fail(message: str, hint: str | None, status: int) -> int:
     for name, text in (("error", message), ("hint", hint)):
-        if text:  # which may quote a task's own words: no control sequence of the terminal gets through
+        if text:  # it may quote a task's text: remove control sequences
             print(f"{name}:", "".join(c if c.isprintable() or c == "\n" else "?" for c in text), file=sys.stderr)
     return status
 
 
 def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC) and error.filename is None:
-        raise error  # of our output: `end_with` knows what to do
+        raise error  # an error of our output: `end_with` handles it
     if isinstance(error, OSError) and error.errno in OUT_OF_REACH and error.filename is not None:
         return _fail(
             f"{str(error.filename)!r} cannot be used: {error.strerror}", "check the path and who may use it", 2

@@ -16,19 +16,21 @@ from kernelwright.cli.options import path_option, seed_option
 
 
 def tasks_generate(
-    count: Annotated[int, typer.Option(min=1, max=10_000_000, help="Tasks that are wanted.")] = 10,
-    seed: Annotated[int, seed_option("The same seed makes the same tasks everywhere.")] = 0,
-    out: Annotated[Path | None, path_option("A .jsonl file, or a folder for .py files; resumes.")] = None,
-    families: Annotated[str, typer.Option(help="Families or groups, by commas; default: all.")] = "",
-    split: Annotated[str, typer.Option(help="train, or what is kept out of it: combos, fused, families.")] = "train",
-    check: Annotated[bool, typer.Option("--check", help="Keep only what passes lint and null-kernel gate.")] = False,
-    jobs: Annotated[int, typer.Option(min=0, help="With --check: tasks checked at once; 0: one a core.")] = 0,
+    count: Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of tasks.")] = 10,
+    seed: Annotated[int, seed_option("Seed; the same seed makes the same tasks everywhere.")] = 0,
+    out: Annotated[Path | None, path_option("A .jsonl file or a folder of .py files; continued if it exists.")] = None,
+    families: Annotated[str, typer.Option(help="Families or groups, separated by commas; default: all.")] = "",
+    split: Annotated[str, typer.Option(help="train, or a held-out split: combos, fused, families.")] = "train",
+    check: Annotated[
+        bool, typer.Option("--check", help="Keep only tasks that pass lint and null-kernel gate.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=0, help="With --check: tasks checked at once; 0: one per core.")] = 0,
     list_families: Annotated[bool, typer.Option("--list-families", help="Print the families and groups.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Make tasks in KernelBench's format from families of operators: single ones, fused chains, small blocks.
+    """Generate tasks in KernelBench's format from families: single operators, fused chains, small blocks.
 
-    Without --out they are printed. The format of the file, the families and the splits: docs/generated_tasks.md.
+    Without --out the tasks are printed. docs/generated_tasks.md describes the file format, families and splits.
     """
     from kernelwright import generate
     from kernelwright.errors import UsageError

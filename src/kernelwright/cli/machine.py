@@ -21,22 +21,22 @@ def _root() -> None:
 
 @machine_app.command("run")
 def machine_run(
-    file: Annotated[Path, path_argument("A .cu file with main.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The program's own.")] = None,
-    files: Annotated[list[Path] | None, path_option("File or folder that it reads; repeatable.", "--file")] = None,
-    keep: Annotated[Path | None, path_option("Folder for the files that it leaves.")] = None,
+    file: Annotated[Path, path_argument("A .cu file with a main function.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Program arguments.")] = None,
+    files: Annotated[list[Path] | None, path_option("Input file or folder; repeatable.", "--file")] = None,
+    keep: Annotated[Path | None, path_option("Folder for the files that the program writes.")] = None,
     flags: Annotated[list[str] | None, typer.Option("--flag", help="A flag of nvcc, e.g. -DN=4; repeatable.")] = None,
-    races: Annotated[bool, typer.Option(help="Look for data races, which takes longer.")] = True,
-    order: Annotated[str, typer.Option(help="Of blocks and warps: forward, reverse or random.")] = "forward",
-    timeout: Annotated[float, typer.Option(help="Wall seconds that it may run.")] = 120.0,
-    memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory that it may take.")] = 8192,
-    sandbox: Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")] = "auto",
+    races: Annotated[bool, typer.Option(help="Check for data races, which takes longer.")] = True,
+    order: Annotated[str, typer.Option(help="Order of blocks and warps: forward, reverse or random.")] = "forward",
+    timeout: Annotated[float, typer.Option(help="Wall seconds for the program.")] = 120.0,
+    memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory limit in MB.")] = 8192,
+    sandbox: Annotated[str, typer.Option(help="auto, strict (fail without landlock and seccomp) or none.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Run one CUDA program on the processor: its output, then what the machine found wrong, with source lines.
+    """Run one CUDA program on the CPU: print its output, then the machine's findings with source lines.
 
-    It runs confined, in an empty folder of its own. Exit status: the program's own; 1 with findings, when it does not
-    compile, needs what is not there, or takes too long; 128 and the signal's number after a signal.
+    The program runs in a sandbox, in an empty folder. Exit status: the program's own; 1 with findings, when it does not
+    compile, needs a missing part, or exceeds its time; 128 plus the signal's number after a signal.
     """
     from kernelwright.checks import program_checks
     from kernelwright.errors import ConfigError

@@ -1,4 +1,4 @@
-"""What several verbs make of their flags: the options of an evaluation, how many to judge at once."""
+"""Flags that several verbs share: seeds, paths, the library rule, the options of an evaluation."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
 
 MAX_SEED = 2**32 - 1
-"""What every generator of random numbers takes, those of numpy and torch among them."""
+"""The largest seed that every random number generator takes, numpy's and torch's included."""
 
 
 def seed_option(text: str) -> Any:
-    """The flag of a seed."""
+    """Returns the flag of a seed."""
     return typer.Option(min=0, max=MAX_SEED, help=text)
 
 
 def path_option(text: str, *names: str, metavar: str = "PATH") -> Any:
-    """The flag of a file or folder, which no verb has otherwise."""
+    """Returns the flag of a file or folder. Verbs use no other path flag: this one refuses an empty name."""
     return typer.Option(*names, parser=_named, metavar=metavar, help=text)
 
 
 def path_argument(text: str, metavar: str | None = None) -> Any:
-    """The word that names a file or folder."""
+    """Returns the argument that names a file or folder."""
     return typer.Argument(parser=_named, metavar=metavar, help=text)
 
 
 def _named(text: str) -> Path:
-    """What a flag or a word names. An empty name, as an unset variable of a shell leaves it, is not where we stand."""
+    """Returns the path. Refuses an empty name (an unset shell variable): it would mean the current folder."""
     if not text.strip():
         raise typer.BadParameter("the name is empty: name a file or a folder")
     return Path(text)
 
 
 def no_folder(flag: str, path: Path | None) -> None:
-    """Raises `ConfigError` for a file's name that is a folder's, before the work that the file is to hold."""
+    """Raises `ConfigError` where an output file's path is a folder, before any work is done."""
     from kernelwright.errors import ConfigError
 
-    if path is not None and os.path.isdir(path):  # false as well where it may not be looked at
+    if path is not None and os.path.isdir(path):  # also false where we may not look
         raise ConfigError(f"{flag} {str(path)!r} is a folder", hint="name a file")
 
 
@@ -103,7 +103,7 @@ def eval_options(*, sandbox: str, timeout: float, rule: str | None = None, **mor
 
 
 def refused(flag: str, error: ValidationError, options: type[BaseModel]) -> ConfigError:
-    """The error of a flag whose value the options of a verb do not take: what was said, and what may be."""
+    """Returns the error for a refused flag: it quotes the value, and its hint gives the allowed ones."""
     from kernelwright.errors import ConfigError
 
     first = error.errors()[0]
@@ -122,5 +122,5 @@ def refused(flag: str, error: ValidationError, options: type[BaseModel]) -> Conf
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Returns the number of processors that this process may use."""
     return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

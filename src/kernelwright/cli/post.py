@@ -16,7 +16,7 @@ __all__ = ["train_app"]
 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Out = Annotated[Path | None, path_option("Folder of the run; default: runs/ and the settings' name.", metavar="DIR")]
-Processes = Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Processes on this machine, one a GPU.")]
+Processes = Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Processes on this machine, one per GPU.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -27,14 +27,14 @@ def train_sft(
     settings: Settings = None,
     processes: Processes = 1,
     explain: Annotated[
-        int | None, typer.Option(metavar="N", help="Train nothing: write a heat map of row N (from 0) as HTML.")
+        int | None, typer.Option(metavar="N", help="Write a heat map of row N (from 0) as HTML instead of training.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Fine-tune a causal model on prompts and answers, with a loss by name: sft, dft, profit, eaft, asft or cuset.
 
-    Rows that cannot be trained on are counted and named, in bad_rows.jsonl. Stopped at any moment, the same command
-    goes on from the last checkpoint. With --processes N the batch of an update stays as it is, N GPUs share it.
+    Lists rows that cannot be trained on in bad_rows.jsonl. The same command continues an interrupted run from its last
+    checkpoint. With --processes N, N GPUs share the batch of an update, whose size stays the same.
     """
     from kernelwright.config import load_config
     from kernelwright.training.fine_tune.settings import SftSettings, recipe_path
@@ -57,9 +57,9 @@ def train_dpo(
     processes: Processes = 1,
     as_json: Json = False,
 ) -> None:
-    """Train a model on pairs of a preferred and a rejected answer, or of whole rollouts, as curate writes them.
+    """Fine-tune a model on pairs of a preferred and a rejected answer, or of whole rollouts, as curate writes them.
 
-    Bad pairs are counted and named, in bad_rows.jsonl. Stopped at any moment, the same command goes on.
+    Lists bad pairs in bad_rows.jsonl. The same command continues an interrupted run.
     """
     from kernelwright.config import load_config
     from kernelwright.training.fine_tune.settings import DpoSettings, recipe_path
@@ -71,7 +71,7 @@ def train_dpo(
 
 
 def _show(facts: dict[str, Any], folder: Path, held_out: str, as_json: bool) -> None:
-    """What a run did: JSON, or a line."""
+    """Prints a run's facts, as JSON or as one line."""
     if as_json:
         print(json.dumps(facts))
     else:
@@ -107,10 +107,10 @@ def train_rl(
     processes: Processes = 1,
     as_json: Json = False,
 ) -> None:
-    """Train a model on what its own kernels turn out to be: play, judge, reward, credit each turn, update.
+    """Train a model by reinforcement learning on its own kernels: play, judge, reward, credit each turn, update.
 
-    Stopped at any moment, the same command goes on: finished rollouts are on disk and not played again. With
-    --processes N a step stays what it is, N GPUs share its rollouts and its rows.
+    The same command continues an interrupted run: finished rollouts are on disk and not played again. With
+    --processes N, N GPUs share the rollouts and rows of a step, whose size stays the same.
     """
     from kernelwright.config import load_config
     from kernelwright.training.fine_tune.settings import recipe_path

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from kernelwright.search.autotune import Measured
 
 solutions_app = typer.Typer(
-    help="Candidates from the solution library: write one, or sweep its schedules.",
+    help="Write candidates of the solution library, or tune their schedules.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 _FORMS = ("module", "load_inline", "triton")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Form = Annotated[str, typer.Option(help="module (kernelwright.cuda), load_inline (KernelBench's) or triton.")]
+Form = Annotated[str, typer.Option(help="Form: module (kernelwright.cuda), load_inline (KernelBench's) or triton.")]
 
 
 @solutions_app.callback()
@@ -34,14 +34,14 @@ def _root() -> None:
 def solutions_write(
     task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
     form: Form = "module",
-    schedule: Annotated[str, typer.Option(help="A schedule's name, as --list prints it.")] = "canonical",
+    schedule: Annotated[str, typer.Option(help="Name of a schedule, as --list prints it.")] = "canonical",
     list_schedules: Annotated[bool, typer.Option("--list", help="Print the task's schedules, plainest first.")] = False,
-    out: Annotated[Path | None, path_option("File for the candidate; printed when absent.")] = None,
+    out: Annotated[Path | None, path_option("File for the candidate; default: stdout.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a candidate for a task from its text alone, or list the schedules that there are for it.
+    """Write a candidate for a task from the task's text, or list the task's schedules.
 
-    Nothing of the task is run. Exit status: 0, or 2 where the library has no template for what the task computes.
+    Runs none of the task's code. Exit status: 0, or 2 where the library has no template for the task.
     """
     from kernelwright.errors import UsageError
     from kernelwright.runs.folders import write_text
@@ -75,22 +75,22 @@ def solutions_write(
 @solutions_app.command("tune")
 def solutions_tune(
     spec: Annotated[str, typer.Argument(metavar="TASK_OR_FAMILY", help="A task, or a family of generated tasks.")],
-    run: Annotated[Path, path_option("Run folder: measurements are kept there; resumes.")],
-    count: Annotated[int, typer.Option(min=1, help="Of a family: how many tasks.")] = 4,
-    task_seed: Annotated[int, seed_option("Of a family: seed of its tasks.")] = 0,
+    run: Annotated[Path, path_option("Run folder; an existing run is resumed.")],
+    count: Annotated[int, typer.Option(min=1, help="Number of tasks of a family.")] = 4,
+    task_seed: Annotated[int, seed_option("Seed of a family's tasks.")] = 0,
     form: Form = "module",
-    schedule: Annotated[list[str] | None, typer.Option("--schedule", help="Only this one; repeatable.")] = None,
+    schedule: Annotated[list[str] | None, typer.Option("--schedule", help="Judge this one only; repeatable.")] = None,
     backend: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
-    timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
-    timeout: Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")] = 60.0,
-    seed: Annotated[int | None, seed_option("Seed of inputs and weights; random when absent.")] = None,
+    timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds for timing; 0: no timing.")] = 1.0,
+    timeout: Annotated[float, typer.Option(help="Wall seconds for a candidate, without its builds.")] = 60.0,
+    seed: Annotated[int | None, seed_option("Seed of inputs and weights; default: random.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Candidates judged at once.")] = 1,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what the run holds.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again even if the run folder holds a verdict.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Judge every schedule that the library has for a task, or for tasks of a family, and say which is best.
+    """Judge every schedule of a task, or of a family's tasks, and rank them.
 
-    On a GPU by time, else by thread instructions of the checked calls. Wrong schedules are listed, too.
+    Ranks by time on a GPU, else by thread instructions of the checked calls. Lists wrong schedules too.
     """
     from kernelwright.executor import load_executor
     from kernelwright.report import terminal
@@ -117,7 +117,7 @@ def solutions_tune(
 
 
 def _line(m: Measured) -> str:
-    """One row of the table."""
+    """Returns one row of the table."""
     time = f"{m.candidate_ms:10.4f} ms" if m.candidate_ms is not None else f"{m.instructions / 1e6:10.1f} M"
     speedup = f"{m.speedup:7.3f}x" if m.speedup is not None else " " * 8
     mark = "*" if m.best else " "

@@ -22,7 +22,7 @@ def _root() -> None:
 @train_app.command("pretrain")
 def train_pretrain(
     config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or starter, base or tiny.")],
-    out: Annotated[Path, path_option("Folder for the checkpoint: kept, and resumed when given again.", metavar="DIR")],
+    out: Annotated[Path, path_option("Folder of the checkpoint; an existing run is resumed.", metavar="DIR")],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
     ] = None,
@@ -30,8 +30,8 @@ def train_pretrain(
 ) -> None:
     """Train a small model from scratch: make pairs, a tokenizer and tokenised shards, then train on them.
 
-    Leaves a checkpoint in Hugging Face's format, with log.jsonl, training.json and a model card. Stopped at any moment,
-    the same command goes on. For several GPUs: accelerate launch -m kernelwright.cli train pretrain ...
+    Writes a checkpoint in Hugging Face's format, with log.jsonl, training.json and a model card. The same command
+    continues an interrupted run. For several GPUs: accelerate launch -m kernelwright.cli train pretrain ...
     """
     from kernelwright.config import load_config
     from kernelwright.training.pretrain.job import pretrain

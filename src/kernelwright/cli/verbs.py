@@ -1,8 +1,8 @@
-"""The command line: verbs parse their words and call the package; no logic lives here.
+"""Most verbs of the command line. A verb parses its flags and calls the package; it holds no logic.
 
 Data goes to stdout, progress and messages to stderr. Exit status: 0 done (for `eval TASK CANDIDATE`: correct), 1 any
-other verdict, 2 bad usage or unreadable input, 3 a fault of ours, 130 interrupted, 141 nobody reads the output.
-Heavy libraries load inside verbs.
+other verdict, 2 bad usage or unreadable input, 3 a fault of ours, 130 interrupted, 141 closed output. Verbs import
+heavy libraries when they run.
 """
 
 from __future__ import annotations
@@ -62,29 +62,34 @@ OldRule = Annotated[str | None, typer.Option("--policy", hidden=True, help="Depr
 OldLibraries = Annotated[
     bool, typer.Option("--libraries-allowed", hidden=True, help="Deprecated: use --rule libraries_allowed.")
 ]
-Trials = Annotated[int, typer.Option(help="Calls that are checked.")]
-Timeout = Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")]
-Memory = Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")]
+Trials = Annotated[int, typer.Option(help="Number of checked calls.")]
+Timeout = Annotated[float, typer.Option(help="Wall seconds for a candidate, without its builds.")]
+Memory = Annotated[int, typer.Option("--memory-mb", help="Memory limit of a candidate in MB.")]
 SampleLarge = Annotated[
-    bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
+    bool,
+    typer.Option(
+        "--sample-large/--no-sample-large", help="Without a GPU, sample the blocks of sizes too large to run."
+    ),
 ]
-Seed = Annotated[int | None, seed_option("Seed of inputs and weights; random when absent.")]
-Baselines = Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile, max-autotune; or none.")]
-TimingSeconds = Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take; 0: no timing.")]
-GpuMemory = Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within; 0: what is free.")]
+Seed = Annotated[int | None, seed_option("Seed of inputs and weights; default: random.")]
+Baselines = Annotated[str, typer.Option(help="Baselines to time: eager, compile, max-autotune; or none.")]
+TimingSeconds = Annotated[float, typer.Option(help="On a GPU, wall seconds for timing; 0: no timing.")]
+GpuMemory = Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory limit; 0: all free memory.")]
 Strict = Annotated[
-    bool, typer.Option("--strict-kernelbench", help="What KernelBench's own evaluator would say: a claim, unprotected.")
+    bool,
+    typer.Option("--strict-kernelbench", help="Reproduce the verdict of KernelBench's evaluator (unprotected)."),
 ]
 StrictTolerance = Annotated[
-    float | None, typer.Option("--kernelbench-tolerance", help="Of that verdict; default: by dtype, as on its main.")
+    float | None,
+    typer.Option("--kernelbench-tolerance", help="Tolerance of that verdict; default: by dtype."),
 ]
 ExecutorKind = Annotated[
     str,
     typer.Option(
-        "--executor", help="local: this machine, all its GPUs; apart: in processes of their own; ray: a Ray cluster."
+        "--executor", help="local: this machine, all its GPUs; apart: the same, out of process; ray: a Ray cluster."
     ),
 ]
-Sandbox = Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")]
+Sandbox = Annotated[str, typer.Option(help="auto, strict (fail without landlock and seccomp) or none.")]
 
 
 def _version(shown: bool) -> None:
@@ -107,18 +112,18 @@ def eval_(
     ] = None,
     candidate: Annotated[Path | None, path_argument("Candidate: a .py, .cu or .cpp file.")] = None,
     jsonl: Annotated[Path | None, path_option("Judge the rows of a JSONL file instead.")] = None,
-    run: Annotated[Path | None, path_option("Run folder: kept, and resumed when given again.")] = None,
-    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
-    candidate_field: Annotated[str, typer.Option(help="Field that holds the candidate.")] = "candidate",
-    id_field: Annotated[str | None, typer.Option(help="Field that names the row; guessed when absent.")] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what the run folder holds already.")] = False,
+    run: Annotated[Path | None, path_option("Run folder; an existing run is resumed.")] = None,
+    reference_field: Annotated[str, typer.Option(help="Field with the reference.")] = "reference",
+    candidate_field: Annotated[str, typer.Option(help="Field with the candidate.")] = "candidate",
+    id_field: Annotated[str | None, typer.Option(help="Field with the row's name; default: guessed.")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one per core.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Judge the first N rows only.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again even if the run folder holds a verdict.")] = False,
     executor: ExecutorKind = "local",
     queue_only: Annotated[bool, typer.Option("--queue-only", help="Queue the rows for kernelwright worker.")] = False,
     priority: Annotated[
         int | None,
-        typer.Option(min=-(2**31), max=2**31 - 1, help="With --queue-only: higher ones are judged first; default: 0."),
+        typer.Option(min=-(2**31), max=2**31 - 1, help="With --queue-only: the highest is judged first; default: 0."),
     ] = None,
     backend: Backend = "auto",
     rule: Rule = None,
@@ -137,7 +142,7 @@ def eval_(
     kernelbench_tolerance: StrictTolerance = None,
     as_json: Json = False,
 ) -> None:
-    """Judge one candidate against one task, or the rows of a JSONL file."""
+    """Judge one candidate on one task, or the rows of a JSONL file."""
     from kernelwright.errors import UsageError
     from kernelwright.tasks import read_rows
 
@@ -214,7 +219,7 @@ def _eval_rows(
     from kernelwright.runs.store import Store
 
     meta = {"verb": "eval", "input": origin, "options": options.model_dump(mode="json")}
-    judging = load_executor(kind, jobs, options.backend)  # first: where it cannot be had, no run folder is made
+    judging = load_executor(kind, jobs, options.backend)  # first: where it is unavailable, no run folder is created
     with (
         Store.open_or_create(run, meta) as store,
         terminal.BatchView(len(rows), run, not as_json) as view,
@@ -249,16 +254,17 @@ def _queue_rows(
 
 @app.command()
 def worker(
-    run: Annotated[Path, path_argument("Run folder that eval --queue-only wrote.")],
-    jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
+    run: Annotated[Path, path_argument("Run folder written by eval --queue-only.")],
+    jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one per core.")] = 0,
     executor: ExecutorKind = "local",
-    wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for more when none is left.")] = 0.0,
+    wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for new jobs when the queue is empty.")] = 0.0,
     lease_seconds: Annotated[
-        float, typer.Option(min=1.0, max=86_400.0, help="After so long without a sign of life others take its jobs.")
+        float,
+        typer.Option(min=1.0, max=86_400.0, help="Lease of a job; a silent worker loses it after this time."),
     ] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Judge what is queued in a run folder; several workers of one machine may serve one folder."""
+    """Judge the queued candidates of a run folder. Several workers of one machine may serve one folder."""
     from kernelwright.executor import load_executor
     from kernelwright.report import terminal
     from kernelwright.runs.jobqueue import Leased
@@ -281,7 +287,7 @@ def worker(
 
 
 def public(evaluation: Evaluation) -> dict[str, Any]:
-    """The fields that scripts rely on (see docs/cli.md), in a stable order."""
+    """Returns the fields that scripts rely on (see docs/cli.md), in a stable order."""
     whole = evaluation.plain()
     names = ("task_id", "candidate_id", "verdict", "reason", "backend", "sandbox", "workloads", "timing", "findings")
     seconds = {k: whole["seconds"][k] for k in ("build", "check", "time")}
@@ -292,24 +298,22 @@ def public(evaluation: Evaluation) -> dict[str, Any]:
 @app.command()
 def optimize(
     task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
-    run: Annotated[Path, path_option("Run folder: kept, and resumed when given again.")],
+    run: Annotated[Path, path_option("Run folder; an existing run is resumed.")],
     policy: Annotated[
         str,
         typer.Option(
-            help="template, starter[:FOLDER], hf:FOLDER, vllm:FOLDER, openai:MODEL@BASE_URL or scripted:FILE."
+            help="Policy: template, starter[:FOLDER], hf:FOLDER, vllm:FOLDER, openai:MODEL@BASE_URL or scripted:FILE."
         ),
     ] = "template",
     temperature: Annotated[
-        float | None, typer.Option(min=0.0, max=100.0, help="Of policies that sample; 0: greedy.")
+        float | None, typer.Option(min=0.0, max=100.0, help="Sampling temperature of the policy; 0: greedy.")
     ] = None,
-    top_p: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="Of policies that sample: from so much probability.")
-    ] = None,
-    strategy: Annotated[str, typer.Option(help="refine.")] = "refine",
-    turns: Annotated[int, typer.Option(min=1, help="Turns at most.")] = 6,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens at most, prompts included.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Wall seconds at most.")] = None,
-    out: Annotated[Path | None, path_option("Where to write the best candidate; default RUN/best.py.")] = None,
+    top_p: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Probability mass of nucleus sampling.")] = None,
+    strategy: Annotated[str, typer.Option(help="Strategy of the search: refine.")] = "refine",
+    turns: Annotated[int, typer.Option(min=1, help="Limit of turns.")] = 6,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Limit of tokens, prompts included.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Limit of wall seconds.")] = None,
+    out: Annotated[Path | None, path_option("File for the best candidate; default: RUN/best.py.")] = None,
     backend: Backend = "auto",
     rule: Rule = None,
     trials: Trials = 5,
@@ -320,7 +324,7 @@ def optimize(
     sandbox: Sandbox = "auto",
     as_json: Json = False,
 ) -> None:
-    """Search for a correct (on a GPU: a faster) kernel for one task."""
+    """Search for a correct (on a GPU: a faster) candidate for one task."""
     from kernelwright.errors import ConfigError
     from kernelwright.evaluation import Evaluator
     from kernelwright.policies import load_policy
@@ -338,7 +342,7 @@ def optimize(
     meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
     how = job.Search(strategy, Budget(turns=turns, tokens=max_tokens, seconds=max_seconds), seed)
     proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
-    with job.open_run(run, meta) as store:  # last: where there is nobody to ask, no run folder is made
+    with job.open_run(run, meta) as store:  # last: without a policy, no run folder is created
         with Evaluator(options) as evaluator, terminal.TurnView(wanted.task_id, proposer.name, not as_json) as view:
             result = job.search(wanted, proposer, evaluator, store, how, out, view.show)
     if as_json:
@@ -356,16 +360,16 @@ def profile_(
     backend: Backend = "auto",
     rung: Annotated[str, typer.Option(help="auto, ncu (counters), trace (times) or static (no GPU needed).")] = "auto",
     arch: Annotated[
-        str, typer.Option(help="What static compiles for, e.g. sm_90a; default: this GPU, else sm_90a.")
+        str, typer.Option(help="Architecture of rung static, e.g. sm_90a; default: this GPU's, else sm_90a.")
     ] = "",
-    timeout: Annotated[float, typer.Option(help="Wall seconds that one rung may take.")] = 180.0,
+    timeout: Annotated[float, typer.Option(help="Wall seconds for one rung.")] = 180.0,
     seed: Annotated[int, seed_option("Seed of inputs and weights.")] = 0,
     sandbox: Sandbox = "auto",
     as_json: Json = False,
 ) -> None:
-    """Show what a candidate's kernels do with the GPU, by the best means this machine has, and what to change.
+    """Profile a candidate's kernels by the best rung that this machine has, and suggest changes.
 
-    On a GPU the candidate runs under the profiler, outside of the judge's sandbox: judge it first.
+    On a GPU the candidate runs under the profiler, outside the judge's sandbox: judge it first.
     """
     from kernelwright.profile import profile
     from kernelwright.profile.show import print_profile
@@ -383,7 +387,7 @@ def profile_(
 
 
 def _profile_options(**fields: Any) -> ProfileOptions:
-    """Options from flags; a value out of range is a `ConfigError` that names the flag."""
+    """Builds options from flags. Raises `ConfigError`, which names the flag, for a value out of range."""
     from pydantic import ValidationError
 
     from kernelwright.errors import ConfigError
@@ -404,7 +408,7 @@ def report_(
     html: Annotated[Path | None, path_option("Also write one self-contained HTML file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a run found, as a table and as a page."""
+    """Show a run as a table, and with --html as a page."""
     from kernelwright.report import terminal
 
     no_folder("--html", html)
@@ -422,7 +426,7 @@ def report_(
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Show what this machine can do: compilers, GPU, sandbox, caches."""
+    """Check this machine: compilers, GPU, sandbox, caches."""
     from kernelwright import doctor as checks
 
     found = checks.examine()
@@ -438,11 +442,11 @@ def tasks_list(
     suite: Annotated[
         str, typer.Argument(help="starter, a folder, a JSONL file, hub:… or kernelbench:LEVEL.")
     ] = "starter",
-    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
-    id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
+    reference_field: Annotated[str, typer.Option(help="Field with the reference.")] = "reference",
+    id_field: Annotated[str | None, typer.Option(help="Field with the row's name; default: guessed.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the tasks of a suite; without one, those that ship with the package."""
+    """List the tasks of a suite (default: starter, the bundled tasks)."""
     from kernelwright.report import terminal
     from kernelwright.tasks import load_suite
 
@@ -459,7 +463,7 @@ def tasks_show(
     task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
     as_json: Json = False,
 ) -> None:
-    """Show a task: its reference, and the sizes and value distributions that it is judged at."""
+    """Show a task: its reference, workloads and distributions."""
     from kernelwright.evaluation import check_task
     from kernelwright.report import terminal
     from kernelwright.tasks import load_task
@@ -478,24 +482,26 @@ def tasks_check(
     sources: Annotated[
         list[str], typer.Argument(metavar="SOURCE...", help="Tasks, folders, JSONL files, or names of suites.")
     ],
-    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
-    id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks of each source.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="Keep the state in the task.toml of native folders.")] = False,
+    reference_field: Annotated[str, typer.Option(help="Field with the reference.")] = "reference",
+    id_field: Annotated[str | None, typer.Option(help="Field with the row's name; default: guessed.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Check the first N tasks of each source only.")] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the gate's state into task.toml of task folders.")
+    ] = False,
     out: Annotated[Path | None, path_option("Also write the table as a Markdown file.")] = None,
-    backend: Annotated[str, typer.Option(help="auto or cpu: references run on the processor.")] = "auto",
+    backend: Annotated[str, typer.Option(help="auto or cpu: references run on the CPU.")] = "auto",
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Wall seconds a whole program may use, its scripts too.")
+        float, typer.Option(min=0.1, help="Wall seconds for a whole program, with its scripts.")
     ] = 300.0,
-    jobs: Annotated[int, typer.Option(min=0, help="Whole programs judged at once; 0: one a core.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Whole programs judged at once; 0: one per core.")] = 0,
     sandbox: Sandbox = "auto",
     as_json: Json = False,
 ) -> None:
-    """Run each task's reference, and try the task against kernels that do no work.
+    """Run each task's reference, and try the task against all null kernels.
 
-    Says at which sizes and values a task is judged, whether these catch every null kernel, and what a lint finds.
-    Rows in CUDABench's format are whole programs: each runs on the functional machine and is asked its own comparison.
-    Exit status 1 when a task cannot be judged, or a program does not pass.
+    Prints each task's workloads and distributions, the null kernels that pass, and the findings of a lint. Rows in
+    CUDABench's format are whole programs: each runs on the functional machine, then its own comparison runs. Exit
+    status 1 when a task cannot be judged, or a program does not pass.
     """
     from kernelwright.checks import program_checks, task_checks
     from kernelwright.errors import UsageError
@@ -507,7 +513,7 @@ def tasks_check(
     options = eval_options(backend="cpu", timeout=30.0, sandbox=sandbox)
     fields: dict[str, Any] = {"reference_field": reference_field, "id_field": id_field}
     if backend not in ("auto", "cpu"):
-        raise UsageError(f"tasks check has no --backend {backend}", hint="use cpu: references run on the processor")
+        raise UsageError(f"tasks check has no --backend {backend}", hint="use cpu: references run on the CPU")
     no_folder("--out", out)
     programs = [s for s in sources if program_checks.is_programs(s)]
     sources = [s for s in sources if s not in programs]
@@ -549,5 +555,5 @@ app.add_typer(train_app, name="train")
 
 
 def main() -> None:
-    """Entry point."""
+    """Runs the command line to its exit."""
     ending.end_with(app)

@@ -1,4 +1,4 @@
-"""The verb `kernelwright warm`: one parent of judging processes for the commands that follow."""
+"""The verb `kernelwright warm`: one zygote for the commands that follow."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import typer
 
 def warm(
     idle: Annotated[
-        float, typer.Option(min=1, max=525_600, help="Minutes without a command after which it ends.")
+        float, typer.Option(min=1, max=525_600, help="Minutes without a command after which the process ends.")
     ] = 60,
 ) -> None:
     """Keep torch imported for other commands: each then judges in a second instead of four.
 
-    Prints the variable that names it, for the shells whose commands shall use it; Ctrl-C ends it.
+    Prints an export line for the shells whose commands use this process. Ctrl-C ends it.
     """
     from kernelwright.cli.ending import INTERRUPTED
     from kernelwright.config import cache_dir
@@ -34,8 +34,8 @@ def warm(
             "a shared parent of judging processes is not safe here",
             hint="it needs seccomp, and no bubblewrap (which closes each command's own parent in): see docs/cli.md",
         )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its folder goes with it
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that its folder is removed
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with SIGINT ignored
     with tempfile.TemporaryDirectory(prefix="kernelwright-warm-") as name:
         folder = Path(name)
         listening = parent.listen(folder)
@@ -53,7 +53,7 @@ def warm(
         theirs.close()
         try:
             ready = ours.recv(64)
-        except KeyboardInterrupt:  # while it imports torch: its folder must not go before it does
+        except KeyboardInterrupt:  # it still imports torch: end it before its folder is removed
             process.kill()
             process.wait()
             raise
@@ -62,7 +62,7 @@ def warm(
                 f"the parent did not start: it ended with status {process.wait()}", hint="run `kernelwright doctor`"
             )
         print(f"export {parent.VARIABLE}={folder / 'socket'}", flush=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `eval "$(kernelwright warm &)"` waits until nobody writes here
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `eval "$(kernelwright warm &)"` waits until stdout is closed
         try:
             process.wait()
         except KeyboardInterrupt:
