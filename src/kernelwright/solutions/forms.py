@@ -318,7 +318,7 @@ def _passed(argument: Argument) -> str:
 
 
 def _flags(cuda: str, given: Sequence[str]) -> list[str]:
-    """Returns nvcc's flags: those given to `Module`, and those that make nvcc read the text as NVRTC does."""
+    """Returns nvcc's flags: the flags of `Module`, and flags that make nvcc read the text as NVRTC does."""
     flags = list(given)
     if re.search(r"half|bfloat16|__nv_", cuda):
         flags += _HALF_FLAGS

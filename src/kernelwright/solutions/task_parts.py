@@ -1,7 +1,7 @@
 """Reads a task's text into parts, and lowers its forward for a writer.
 
-A text that cannot be read as it is gets further attempts: its normal form (no loops over layers, no choices by a
-constructor's argument, no one-line helpers), then that form with the classes of the file made plainer.
+Where a text cannot be read, its normal form is tried (no loops over layers, no choices by a constructor's argument, no
+one-line helpers), then that form with the file's own classes rewritten (`tasks.normal_form.plain_classes`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class TaskParts(NamedTuple):
-    """Holds what the templates need of a task."""
+    """The parts of a task that the templates need."""
 
     reference: ReferenceText
     facts: Facts

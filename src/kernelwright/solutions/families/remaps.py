@@ -110,7 +110,7 @@ def _selected(fusion: Fusion, node: Node, j: str, n: str) -> str:
 
 
 def _whole(fusion: Fusion, index: Node, place: str) -> str:
-    """Returns C text of an index; one that a kernel has computed is converted from float."""
+    """Returns C text of an index; converts an index that a kernel has computed as float."""
     text = f"{fusion.pointer(index)}[{place}]"
     return text if fusion.writer.kind(index) in ("long", "int") else f"(long long){text}"
 

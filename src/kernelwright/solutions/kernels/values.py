@@ -1,7 +1,7 @@
 """The operations of the writer that its parts use.
 
-`stages.Writer` implements them. What the writer is made of (`fusion`, `lanes`, `allocation`, `read.wholes`) depends on
-this interface alone, so that no part imports the writer.
+`stages.Writer` implements them. Its parts (`fusion`, `lanes`, `allocation`, `read.wholes`) depend on this interface
+alone, so that no part imports the writer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lists the schedules for a task: those that its operators know, from the plainest to the best."""
+"""Lists the schedules that a task's operators know, from the plainest to the best."""
 
 from __future__ import annotations
 
