@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kernelwright.errors import HarnessError, PolicyError
-from kernelwright.policies import Answer, Policy, Request, ask
+from kernelwright.policies.base import Answer, Policy, Request, ask
 
 LINGER_SECONDS = 0.02
 """How long a batch waits for more questions once it has one."""

@@ -23,7 +23,7 @@ import httpx
 
 from kernelwright.config import number_of_environment
 from kernelwright.errors import ConfigError, PolicyError, StoreError
-from kernelwright.policies import Answer
+from kernelwright.policies.base import Answer
 from kernelwright.records import Message, Task, Usage
 
 RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))

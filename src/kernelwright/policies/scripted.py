@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelwright.errors import ConfigError, PolicyError
-from kernelwright.policies import Answer, turn_of
+from kernelwright.policies.base import Answer, turn_of
 from kernelwright.records import Message, Task
 
 _Key = tuple[str | None, int, int | None]

@@ -17,7 +17,7 @@ from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import begun, source_of, speed_asked, task_prompt
 from kernelwright.inference.repeating import Asking, asking
-from kernelwright.policies import Answer, Request, turn_of
+from kernelwright.policies.base import Answer, Request, turn_of
 from kernelwright.records import Message, Task, Usage
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference.repeating import Asking
-from kernelwright.policies import Request
 from kernelwright.policies.asking import LINGER_SECONDS
+from kernelwright.policies.base import Request
 from kernelwright.policies.starter import SampledAnswer, StarterPolicy
 
 if TYPE_CHECKING:

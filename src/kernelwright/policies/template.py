@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.errors import PolicyError
-from kernelwright.policies import Answer, turn_of
+from kernelwright.policies.base import Answer, turn_of
 from kernelwright.records import Message, Task
 from kernelwright.solutions import write
 from kernelwright.solutions.kernels.schedule import schedule
