@@ -340,7 +340,7 @@ def _right_answers(count: int, given: Path | None) -> list[tuple[str, str]]:
     if given is not None:
         pairs_there = [pair for row in _rows(given) if (pair := _first_answer(row)) is not None]
         return [pairs_there[n % len(pairs_there)] for n in range(count)]
-    from kernelwright.corpus.pairs import pairs
+    from kernelwright.corpus import pairs
 
     with pairs(5000, count, traces=False) as stream:
         return [(pair.task.source, pair.answer) for pair in stream]

@@ -21,12 +21,12 @@ Params = dict[str, Any]
 
 def corpus(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     """A corpus of generated tasks with written answers; `judge`: none, cpu or gpu (timed)."""
-    from kernelwright.corpus.build import Plan, build
+    from kernelwright.corpus.build import CorpusPlan, build
     from kernelwright.corpus.pairs import recipe
 
     kinds = {"families": params.get("families"), "per_task": params.get("per_task")}
     made = recipe(seed=params["seed"], schedules=params["schedules"], **kinds)
-    plan = Plan(made, params["tasks"], params["judge"], timing_seconds=params.get("timing_seconds", 1.0))
+    plan = CorpusPlan(made, params["tasks"], params["judge"], timing_seconds=params.get("timing_seconds", 1.0))
     end = time.monotonic() + params.get("seconds", float("inf"))
 
     def watch(progress: Any) -> None:
@@ -78,16 +78,16 @@ def curated(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     """Data sets out of judged rows by methods of `curate`; all of the same size where that is asked for."""
     import shutil
 
-    from kernelwright.curation import Settings, gather
+    from kernelwright.curation import CurationSettings, gather
     from kernelwright.curation.methods import load_method
     from kernelwright.curation.writing import write
 
     episodes = gather([out / params["source"]])
     size, counts = params.get("size"), {}
     if params.get("equal"):  # as many rows as ConCuR's rules keep
-        size = len(load_method("concur")(episodes, Settings()).rows)
+        size = len(load_method("concur")(episodes, CurationSettings()).rows)
     for method in params["methods"]:
-        settings = Settings(size=size, seed=params.get("seed", 0), per_task=4)
+        settings = CurationSettings(size=size, seed=params.get("seed", 0), per_task=4)
         target = out / "data" / f"{params['prefix']}{method}"
         shutil.rmtree(target, ignore_errors=True)
         made = load_method(method)(episodes, settings)

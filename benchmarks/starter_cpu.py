@@ -34,7 +34,7 @@ def random_checkpoint(folder: Path) -> Path:
     """A checkpoint of the starter's shape that was never trained, with a tokenizer from generated pairs."""
     import torch
 
-    from kernelwright.corpus.pairs import pairs
+    from kernelwright.corpus import pairs
     from kernelwright.training.checkpoint import save_model
     from kernelwright.training.model import ModelShape, TrainingDecoder
     from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer

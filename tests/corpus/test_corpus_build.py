@@ -18,7 +18,7 @@ import psutil
 import pytest
 from running import Command
 
-from kernelwright.corpus.build import Plan, build
+from kernelwright.corpus.build import CorpusPlan, build
 from kernelwright.corpus.pairs import recipe
 from kernelwright.corpus.shards import FIELDS, read_manifest, read_rows
 from kernelwright.errors import ConfigError, StoreError
@@ -69,7 +69,7 @@ def content(out: Path) -> dict[str, str]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus that nothing happened to."""
     out = tmp_path_factory.mktemp("whole") / "corpus"
-    build(out, Plan(RECIPE, TASKS, "none"), jobs=1)
+    build(out, CorpusPlan(RECIPE, TASKS, "none"), jobs=1)
     return out
 
 
@@ -117,7 +117,7 @@ def test_killed_at_random_points_it_loses_and_doubles_nothing(whole: Path, tmp_p
 
 def test_a_line_that_a_kill_cut_off_is_written_again(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "corpus"
-    plan = Plan(RECIPE, TASKS, "none")
+    plan = CorpusPlan(RECIPE, TASKS, "none")
     part = out / "work" / "part-00001.jsonl"
     part.parent.mkdir(parents=True)
     (out / "build.json").write_text((whole / "build.json").read_text())
@@ -152,7 +152,7 @@ def test_a_disk_without_room_is_a_clear_error_and_not_the_end(whole: Path, tmp_p
     done = subprocess.run(words, capture_output=True, text=True, preexec_fn=little_room, timeout=120)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "cannot be written: File too large" in done.stderr and "hint:" in done.stderr
-    build(out, Plan(RECIPE, TASKS, "none"), jobs=1)
+    build(out, CorpusPlan(RECIPE, TASKS, "none"), jobs=1)
     assert content(out) == content(whole)
 
 
@@ -160,7 +160,7 @@ def test_a_full_device_is_named(tmp_path: Path) -> None:
     """/dev/full refuses every byte, as a full disk does."""
     out = tmp_path / "corpus"
     (out / "work").mkdir(parents=True)
-    plan = Plan(recipe(seed=4), 32, "none")
+    plan = CorpusPlan(recipe(seed=4), 32, "none")
     (out / "build.json").write_text(json.dumps(plan.fields()))
     (out / "work" / "part-00000.jsonl").symlink_to("/dev/full")
     with pytest.raises(StoreError, match="No space left on device"):
@@ -169,16 +169,16 @@ def test_a_full_device_is_named(tmp_path: Path) -> None:
 
 def test_another_request_is_refused(whole: Path) -> None:
     with pytest.raises(StoreError, match="other settings: recipe, tasks"):
-        build(whole, Plan(recipe(seed=5), 10, "none"))
+        build(whole, CorpusPlan(recipe(seed=5), 10, "none"))
     before = content(whole)
-    assert build(whole, Plan(RECIPE, TASKS, "none")) == read_manifest(whole)
+    assert build(whole, CorpusPlan(RECIPE, TASKS, "none")) == read_manifest(whole)
     assert content(whole) == before
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(StoreError, match="not empty"):
-        build(tmp_path, Plan(recipe(seed=4), 10, "none"))
+        build(tmp_path, CorpusPlan(recipe(seed=4), 10, "none"))
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
@@ -187,14 +187,14 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 )
 def test_a_request_out_of_range_is_said(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        Plan(**{"recipe": recipe(seed=1), "tasks": 5, **fields})
+        CorpusPlan(**{"recipe": recipe(seed=1), "tasks": 5, **fields})
 
 
 def test_how_long_a_gpu_times_is_part_of_what_a_corpus_is() -> None:
-    on_gpu = Plan(recipe(seed=1), 5, "gpu", timing_seconds=0.2).options()
-    on_cpu = Plan(recipe(seed=1), 5, "cpu", timing_seconds=0.2).options()
+    on_gpu = CorpusPlan(recipe(seed=1), 5, "gpu", timing_seconds=0.2).options()
+    on_cpu = CorpusPlan(recipe(seed=1), 5, "cpu", timing_seconds=0.2).options()
     assert on_gpu is not None and on_gpu.timing_seconds == 0.2
-    assert on_cpu == Plan(recipe(seed=1), 5, "cpu").options()  # nothing is timed there
+    assert on_cpu == CorpusPlan(recipe(seed=1), 5, "cpu").options()  # nothing is timed there
 
 
 def test_judged_rows_are_kept_through_kills_and_not_judged_again(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_share_is_judged_and_a_suite_kept_away(tmp_path: Path) -> None:
     source = "import torch\nimport torch.nn as nn\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
     (suite / "one.py").write_text(source + "        return torch.tanh(x)\n\ndef get_inputs():\n    return []\n")
     made = recipe(seed=2, families=["selu", "tanh"], against=[str(suite)])
-    manifest = build(tmp_path / "corpus", Plan(made, 24, "cpu", share=0.4), jobs=1)
+    manifest = build(tmp_path / "corpus", CorpusPlan(made, 24, "cpu", share=0.4), jobs=1)
     assert set(manifest["decontamination"]["by_family"]) == {"tanh"}
     rows = list(read_rows(tmp_path / "corpus"))
     assert {r["family"] for r in rows} == {"selu"} and 0 < manifest["judged"] < len(rows)
@@ -235,7 +235,7 @@ def test_both_formats_load_as_data_sets(whole: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     datasets.config.HF_DATASETS_CACHE = tmp_path / "cache"
     out = tmp_path / "parquet"
-    build(out, Plan(RECIPE, TASKS, "none", format="parquet"), jobs=1)
+    build(out, CorpusPlan(RECIPE, TASKS, "none", format="parquet"), jobs=1)
     assert list(read_rows(out)) == list(read_rows(whole))
     for folder in (whole, out):
         loaded = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))

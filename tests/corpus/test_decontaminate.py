@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from running import Command
 
-from kernelwright.corpus.decontaminate import Index, Rules, Text, common_subsequence, decontaminate
+from kernelwright.corpus.decontaminate import Index, Rules, Text, common_subsequence
 from kernelwright.corpus.fingerprint import fingerprint
-from kernelwright.corpus.guard import Away
+from kernelwright.corpus.guard import Away, decontaminate
 from kernelwright.errors import ConfigError
 
 TASK = '''\

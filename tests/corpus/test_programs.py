@@ -10,7 +10,7 @@ from running import Command
 
 from kernelwright.corpus.decontaminate import Rules
 from kernelwright.corpus.guard import Away, suite_programs
-from kernelwright.corpus.programs import Program, ProgramIndex
+from kernelwright.corpus.programs import ProgramIndex, SuiteProgram
 from kernelwright.curation.writing import away_from
 from kernelwright.errors import ConfigError
 
@@ -62,7 +62,7 @@ def get_init_inputs():
 """
 SUM, CLIP = TASK.format("x.sum(1)"), TASK.format("torch.nn.functional.hardtanh(x)")
 TWO = TASK.format("torch.relu(x.cumsum(0))")
-SUITE = [Program("7", "Hard_Tanh", KERNEL + MAIN)]
+SUITE = [SuiteProgram("7", "Hard_Tanh", KERNEL + MAIN)]
 
 
 @pytest.mark.parametrize("form", ["{}", WRAPPED])
@@ -85,7 +85,7 @@ def test_what_a_kernel_may_be_launched_with_is_no_word_of_it() -> None:
 
 def test_a_helper_that_all_have_is_no_likeness() -> None:
     helper = "__device__ float twice(float a, float b, float c) { return 2.f * a + 3.f * b + 4.f * c - a * b * c; }\n"
-    assert ProgramIndex([Program("1", "X", helper + OTHER)]).near(TWO, helper + KERNEL).reasons == ()
+    assert ProgramIndex([SuiteProgram("1", "X", helper + OTHER)]).near(TWO, helper + KERNEL).reasons == ()
 
 
 @pytest.mark.parametrize(

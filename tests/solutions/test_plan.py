@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from shaped_tasks import task
 
-from kernelwright.corpus.pairs import pairs
+from kernelwright.corpus import pairs
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.generate import generate

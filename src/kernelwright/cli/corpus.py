@@ -49,7 +49,7 @@ def corpus_build(
     Each judged row is on disk at once. After a kill or an interrupt, the same command continues.
     """
     from kernelwright.corpus import show
-    from kernelwright.corpus.build import Plan, build
+    from kernelwright.corpus.build import CorpusPlan, build
     from kernelwright.corpus.pairs import recipe
 
     made = recipe(
@@ -62,7 +62,7 @@ def corpus_build(
         one_operator=one_operator,
         per_task=per_task,
     )
-    plan = Plan(made, tasks, judge, share_judged, trials, file_format, timing_seconds)  # type: ignore[arg-type]
+    plan = CorpusPlan(made, tasks, judge, share_judged, trials, file_format, timing_seconds)  # type: ignore[arg-type]
     with show.BuildView(plan.chunks, not as_json) as view:
         manifest = build(out, plan, jobs, view.show)
     if as_json:
@@ -158,13 +158,13 @@ def curate(
 ) -> None:
     """Make training data from judged runs by a method of the literature, deduplicated and decontaminated."""
     from kernelwright.corpus import show
-    from kernelwright.curation import Settings, gather
+    from kernelwright.curation import CurationSettings, gather
     from kernelwright.curation.methods import load_method
     from kernelwright.curation.writing import check_choices, push_to_hub, write
 
     check_choices(form, one_operator)
     make = load_method(method, few_shot)
-    settings = Settings(
+    settings = CurationSettings(
         form=form,  # type: ignore[arg-type]
         size=size,
         seed=seed,

@@ -6,6 +6,7 @@ says which tasks are too near to a suite. Imports neither torch nor pyarrow.
 
 from __future__ import annotations
 
-from kernelwright.corpus.pairs import Pair, PairStream, pairs
+from kernelwright.corpus.pairs import Pair
+from kernelwright.corpus.stream import PairStream, pairs
 
 __all__ = ["Pair", "PairStream", "pairs"]

@@ -21,7 +21,7 @@ OLDER_FORM = "load_inline"
 
 
 @dataclass(frozen=True)
-class Answer:
+class WrittenAnswer:
     """A candidate file's text. `mistake` names what was put in on purpose; empty where nothing was."""
 
     text: str
@@ -41,7 +41,7 @@ def schedule_name(schedule: Schedule) -> str:
 class Found:
     """What became of a task: its answers, or why there are none (`unreadable`, or `fault` and an exception's name)."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[WrittenAnswer, ...]
     why: str = ""
 
 
@@ -103,10 +103,10 @@ def _texts(source: str, schedules: str, plan: bool) -> dict[str, str]:
     return texts
 
 
-def _answer(source: str, text: str, schedule: str, share: float, rng: random.Random, traces: bool) -> Answer:
+def _answer(source: str, text: str, schedule: str, share: float, rng: random.Random, traces: bool) -> WrittenAnswer:
     """An answer, by chance with one of the mistakes that can be planted in it."""
     planted = []
     if rng.random() < share:
         planted = [(name, wrong) for name, wrong in mistakes(text, rng.getrandbits(32)) if name not in LATENT]
     name, chosen = rng.choice(planted) if planted else ("", text)
-    return Answer(chosen, schedule, trace(source, chosen) if traces else "", name)
+    return WrittenAnswer(chosen, schedule, trace(source, chosen) if traces else "", name)

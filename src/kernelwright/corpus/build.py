@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from kernelwright.corpus.crew import Crew, Work, cores
+from kernelwright.corpus.crew import ChunkWork, Crew, cores
 from kernelwright.corpus.guard import guard
 from kernelwright.corpus.manifest import finish_manifest
 from kernelwright.corpus.pairs import Recipe, as_fields
@@ -54,7 +54,7 @@ Judge = Literal["cpu", "gpu", "none"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class CorpusPlan:
     """What a corpus is to hold."""
 
     recipe: Recipe
@@ -103,9 +103,9 @@ class Plan:
         found = EvalOptions(backend=self.judge, trials=self.trials, seed=self.recipe.seed % 2**31)
         return found.changed(timing_seconds=self.timing_seconds) if self.judge == "gpu" else found
 
-    def work(self, chunk: int) -> Work:
+    def work(self, chunk: int) -> ChunkWork:
         """A chunk with its number of tasks."""
-        return Work(chunk, min(self.chunk, self.tasks - chunk * self.chunk))
+        return ChunkWork(chunk, min(self.chunk, self.tasks - chunk * self.chunk))
 
     def fields(self) -> dict[str, Any]:
         options = self.options()
@@ -120,7 +120,7 @@ class Plan:
 
 
 @dataclass
-class Part:
+class ShardPart:
     """What is known of one shard that is not complete."""
 
     rows: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Progress:
+class CorpusProgress:
     """How far a build is: rows on disk in this and earlier runs, and seconds of this one."""
 
     rows: int
@@ -157,13 +157,13 @@ class Progress:
     verdicts: dict[str, int]
 
 
-class Builder:
+class CorpusBuilder:
     """One build in one folder. Use as a context manager: the folder is locked meanwhile."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: CorpusPlan) -> None:
         self.folder = folder
         self.plan = plan
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, ShardPart] = {}
         self.complete: list[Shard] = []
         self.totals: dict[str, Any] = {}
         self.verdicts: Counter[str] = Counter()
@@ -234,7 +234,7 @@ class Builder:
 
     def _read_part(self, shard: int) -> None:
         path = self._journal_path(shard)
-        part = self.parts[shard] = Part()
+        part = self.parts[shard] = ShardPart()
         if not path.is_file():
             return
         try:
@@ -260,7 +260,7 @@ class Builder:
     def _journal_path(self, shard: int) -> Path:
         return self.folder / "work" / f"part-{shard:05d}.jsonl"
 
-    def missing(self) -> Iterator[Work]:
+    def missing(self) -> Iterator[ChunkWork]:
         """Chunks that have not ended, with the rows that are there already."""
         for shard in range(len(self.complete), self.plan.shards):
             part = self.parts[shard]
@@ -268,7 +268,7 @@ class Builder:
                 if chunk not in part.ends:
                     rows = part.rows.get(chunk, {})
                     work = self.plan.work(chunk)
-                    yield Work(work.chunk, work.tasks, tuple(r["row_id"] for r in rows.values()))
+                    yield ChunkWork(work.chunk, work.tasks, tuple(r["row_id"] for r in rows.values()))
 
     def keep(self, said: dict[str, Any]) -> None:
         """Puts one line to disk, and the shard in its place when it was the last."""
@@ -297,7 +297,7 @@ class Builder:
                 return
             self._write(shard, part)
 
-    def _write(self, shard: int, part: Part) -> None:
+    def _write(self, shard: int, part: ShardPart) -> None:
         kept, duplicates = [], 0
         sources: dict[str, str] = {}
         for row in part.ordered():
@@ -325,11 +325,11 @@ class Builder:
         """The manifest of what is complete."""
         finish_manifest(self.folder, self.plan.fields(), self.complete, self.totals, self.plan.shards)
 
-    def progress(self, seconds: float) -> Progress:
+    def progress(self, seconds: float) -> CorpusProgress:
         """How far it is."""
         ended = sum(len(self.chunks_of(i)) for i in range(len(self.complete)))
         ended += sum(len(p.ends) for p in self.parts.values())
-        return Progress(self.rows, self.judged, ended, self.plan.chunks, seconds, dict(self.verdicts))
+        return CorpusProgress(self.rows, self.judged, ended, self.plan.chunks, seconds, dict(self.verdicts))
 
     def close(self) -> None:
         for file in self._journals.values():
@@ -341,7 +341,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:20]
 
 
-def _facts(rows: list[dict[str, Any]], part: Part) -> dict[str, Any]:
+def _facts(rows: list[dict[str, Any]], part: ShardPart) -> dict[str, Any]:
     """Counts over the rows of one shard, and over what became of its tasks."""
     judged = [r for r in rows if r["judged"]]
     skipped: Counter[str] = Counter()
@@ -389,13 +389,13 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def usual_jobs(plan: Plan) -> int:
+def usual_jobs(plan: CorpusPlan) -> int:
     """How many processes judge where nobody says it."""
     return min(cores(), PER_GPU * len(visible_gpus())) if plan.judge == "gpu" else cores()
 
 
 def build(
-    folder: Path | str, plan: Plan, jobs: int = 0, on_progress: Callable[[Progress], None] | None = None
+    folder: Path | str, plan: CorpusPlan, jobs: int = 0, on_progress: Callable[[CorpusProgress], None] | None = None
 ) -> dict[str, Any]:
     """Builds a corpus, or continues one, and returns its manifest. `jobs` processes; 0: one a core, or
     as many as keep the GPUs at work.
@@ -410,7 +410,7 @@ def build(
     if plan.recipe.against:
         guard(plan.recipe.against, plan.recipe.one_operator)  # a suite that cannot be read is told before anything runs
     with _locked(path):
-        builder = Builder(path, plan)
+        builder = CorpusBuilder(path, plan)
         started = time.monotonic()
         try:
             builder.open()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from kernelwright.corpus.decontaminate import Near, Rules, Text, decontaminate
-from kernelwright.corpus.guard import Away, taught
+from kernelwright.corpus.decontaminate import Near, Rules, Text
+from kernelwright.corpus.guard import Away, decontaminate, taught
 from kernelwright.corpus.shards import MANIFEST, read_rows, unwritable, write_whole
 from kernelwright.errors import TaskError
 from kernelwright.runs.folders import check_replaceable

@@ -25,7 +25,7 @@ DEATHS = 3
 
 
 @dataclass(frozen=True)
-class Work:
+class ChunkWork:
     """A chunk to be done: its number, its tasks, and the rows of it that are done already."""
 
     chunk: int
@@ -36,12 +36,12 @@ class Work:
 class Crew:
     """Yields what the processes say, until every chunk has ended. Use as a context manager."""
 
-    def __init__(self, first: dict[str, Any], jobs: int, work: Sequence[Work], on_gpus: bool = False) -> None:
+    def __init__(self, first: dict[str, Any], jobs: int, work: Sequence[ChunkWork], on_gpus: bool = False) -> None:
         """`first` is what each process is told at its start; `on_gpus` spreads processes over the GPUs there are."""
         self._first = first
         self._waiting = deque(work)
         self._said: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
-        self._at_work: dict[int, Work] = {}
+        self._at_work: dict[int, ChunkWork] = {}
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._deaths: dict[int, int] = {}
         self._jobs = min(jobs, len(work))

@@ -16,18 +16,15 @@ remove it all the same, as the papers have them; the report says how many of wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernelwright.corpus.fingerprint import Fingerprint, fingerprint
 from kernelwright.errors import ConfigError
-
-if TYPE_CHECKING:
-    from kernelwright.corpus.guard import Away
 
 AST_THRESHOLD = 0.9
 JACCARD_THRESHOLD = 0.8
@@ -211,7 +208,7 @@ def removal(task_id: str, family: str, near: Near, names: Sequence[str]) -> dict
 
 
 @dataclass
-class Report:
+class RemovalReport:
     """What was removed, why, and what it was nearest to."""
 
     against: dict[str, int]
@@ -266,14 +263,3 @@ class Text:
     family: str = ""
     code: tuple[str, ...] = ()
     """What answers it, for suites of programs."""
-
-
-def decontaminate(tasks: Iterable[Text], away: Away, on_task: Callable[[Text, Near], None] | None = None) -> Report:
-    """Compares tasks with suites. `on_task` sees each with what was found, so that the caller keeps it or not."""
-    report = Report(away.sizes, away.rules)
-    for task in tasks:
-        near, names = away.near(task.source, *task.code)
-        report.note(task.task_id, task.family, near, names)
-        if on_task is not None:
-            on_task(task, near)
-    return report

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Literal
 
-from kernelwright.corpus.decontaminate import Embed, Index, Near, Rules, Text, removal
-from kernelwright.corpus.programs import Program, ProgramIndex
+from kernelwright.corpus.decontaminate import Embed, Index, Near, RemovalReport, Rules, Text, removal
+from kernelwright.corpus.programs import ProgramIndex, SuiteProgram
 from kernelwright.errors import ConfigError
 
 KNOWN_TASKS = 4096
@@ -44,12 +44,12 @@ def of_programs(suite: str) -> bool:
     return suite.startswith(PREFIX) or is_cudabench(suite)
 
 
-def suite_programs(suite: str) -> list[Program]:
+def suite_programs(suite: str) -> list[SuiteProgram]:
     """The programs of `cudabench:FILE[:LEVEL]`, or of the file. Raises `TaskError`."""
     from kernelwright.tasks.formats.cudabench import PREFIX, read_programs
 
     file = re.sub(r":[123]$", "", suite.removeprefix(PREFIX))
-    return [Program(t.task_id, t.name, t.program) for t in read_programs(file) if not t.problem]
+    return [SuiteProgram(t.task_id, t.name, t.program) for t in read_programs(file) if not t.problem]
 
 
 def taught(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class Away:
     def __init__(
         self,
         tasks: Mapping[str, Sequence[Text]],
-        programs: Mapping[str, Sequence[Program]] | None = None,
+        programs: Mapping[str, Sequence[SuiteProgram]] | None = None,
         rules: Rules | None = None,
         embed: Embed | None = None,
     ) -> None:
@@ -102,6 +102,19 @@ class Away:
             return by_task, self._names
         found = [self._kernels.near(reference, text) for text in code or ("",)]
         return next((near for near in found if near.reasons), found[0]), self._programs
+
+
+def decontaminate(
+    tasks: Iterable[Text], away: Away, on_task: Callable[[Text, Near], None] | None = None
+) -> RemovalReport:
+    """Compares tasks with suites. `on_task` sees each with what was found, so that the caller keeps it or not."""
+    report = RemovalReport(away.sizes, away.rules)
+    for task in tasks:
+        near, names = away.near(task.source, *task.code)
+        report.note(task.task_id, task.family, near, names)
+        if on_task is not None:
+            on_task(task, near)
+    return report
 
 
 @cache

@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
-from kernelwright.corpus.answers import Answer, answers_for
+from kernelwright.corpus.answers import WrittenAnswer, answers_for
 from kernelwright.corpus.guard import Watch, guard
 from kernelwright.errors import ConfigError, UsageError
 from kernelwright.generate import GeneratedTask, generate
@@ -22,8 +21,7 @@ from kernelwright.tasks.normal_form.normal import normal_form
 
 CHUNK = 32
 """Tasks of one chunk: small enough that a stream begins at once, large enough that processes rarely wait."""
-BARREN = 64
-"""After so many chunks without a single pair the stream is given up: nothing can be written for such tasks."""
+
 
 CHAINS = ("fused", "block", "elementwise", "gate")
 """Groups of families whose tasks have several operators."""
@@ -98,7 +96,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class PairChunk:
     """The pairs of one chunk, and what became of tasks that gave none."""
 
     index: int
@@ -108,7 +106,7 @@ class Chunk:
     families: dict[str, dict[str, int]]
     """The same by family, with `tasks`."""
     removed: tuple[dict[str, Any], ...] = ()
-    """What was too near to a suite, as `decontaminate.Report.rows`."""
+    """What was too near to a suite, as `decontaminate.RemovalReport.rows`."""
 
 
 def chunk_seed(recipe: Recipe, index: int) -> int:
@@ -117,7 +115,7 @@ def chunk_seed(recipe: Recipe, index: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
+def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> PairChunk:
     """The pairs of chunk `index`, from `count` tasks. A pure function of its arguments."""
     seed = chunk_seed(recipe, index)
     rng = random.Random(seed)
@@ -139,7 +137,7 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
             skipped[found.why] += 1
             family["unreadable"] += 1
     by_family = {name: {k: n for k, n in counts.items() if n} for name, counts in families.items()}
-    return Chunk(index, tuple(made), dict(skipped), by_family, tuple(report.rows) if report else ())
+    return PairChunk(index, tuple(made), dict(skipped), by_family, tuple(report.rows) if report else ())
 
 
 def _chunk_families(recipe: Recipe, seed: int) -> Sequence[str] | None:
@@ -176,7 +174,7 @@ def _report(recipe: Recipe) -> Watch | None:
     return Watch(guard(recipe.against, recipe.one_operator)) if recipe.against else None
 
 
-def _pair(task: GeneratedTask, answer: Answer) -> Pair:
+def _pair(task: GeneratedTask, answer: WrittenAnswer) -> Pair:
     return Pair(task, answer.text, answer.schedule, answer.trace, not answer.mistake, answer.mistake)
 
 
@@ -185,71 +183,6 @@ def recipe(*, seed: int, **fields: Any) -> Recipe:
     made = from_fields({"seed": seed, **fields})
     list(generate(seed, 0, families=made.families, split=made.split))  # says what is wrong with families or split
     return made.checked()
-
-
-def pairs(seed: int, count: int, *, workers: int = 1, **fields: Any) -> PairStream:
-    """An iterator over `count` pairs, the same for equal arguments whatever the number of `workers`.
-
-    `fields` are those of a `Recipe`. A task that the solution library cannot read is skipped and counted in the
-    stream's `skipped`, and so is one that is too near to a suite in `against` (paths or names; see `decontaminate`).
-    Raises `ConfigError` and `UsageError`, and `TaskError` for such a suite.
-    """
-    made = recipe(seed=seed, **fields)
-    if count < 0 or workers < 0:
-        raise ConfigError(f"pairs: count {count} or workers {workers} is negative", hint="use 0 or more")
-    return PairStream(made, count, workers)
-
-
-class PairStream(Iterator[Pair]):
-    """What `pairs` returns. `skipped` counts tasks without a pair, by reason, up to where the stream was read."""
-
-    def __init__(self, recipe: Recipe, count: int, workers: int) -> None:
-        self.recipe = recipe
-        self.count = count
-        self.skipped: Counter[str] = Counter()
-        self._workers = workers
-        self._pairs = self._all()
-
-    def __next__(self) -> Pair:
-        return next(self._pairs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends the stream and its processes. May be called twice."""
-        self._pairs.close()
-
-    def _all(self) -> Generator[Pair, None, None]:
-        left, barren = self.count, 0
-        chunks = self._chunks()
-        try:
-            while left > 0:
-                chunk = next(chunks)
-                self.skipped.update(chunk.skipped)
-                barren = 0 if chunk.pairs else barren + 1
-                if barren >= BARREN:
-                    raise ConfigError(
-                        f"no answer can be written for {CHUNK * BARREN} tasks of split {self.recipe.split!r} in a row",
-                        hint="name other families, or another split",
-                    )
-                yield from chunk.pairs[:left]
-                left -= len(chunk.pairs[:left])
-        finally:
-            chunks.close()
-
-    def _chunks(self) -> Generator[Chunk, None, None]:
-        if self._workers <= 1:
-            index = 0
-            while True:
-                yield make_chunk(self.recipe, index)
-                index += 1
-        from kernelwright.corpus.processes import chunks
-
-        yield from chunks(self.recipe, self._workers)
 
 
 def as_fields(recipe: Recipe) -> dict[str, Any]:

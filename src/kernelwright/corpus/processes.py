@@ -11,34 +11,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernelwright.corpus.pairs import Chunk, Pair, Recipe, as_fields, from_fields, make_chunk
 from kernelwright.errors import HarnessError
-from kernelwright.generate import GeneratedTask
-
-AHEAD = 2
-"""Chunks asked of each process before the first is read, so that none waits for the reader."""
-
-
-def chunks(recipe: Recipe, workers: int) -> Generator[Chunk, None, None]:
-    """Chunks 0, 1, 2, … without end, written by `workers` processes. Raises `HarnessError` when one of them dies."""
-    writers = [start(__name__, as_fields(recipe)) for _ in range(workers)]
-    try:
-        index = 0
-        for ahead in range(AHEAD * workers):
-            send(writers[ahead % workers], ahead)
-        while True:
-            writer = writers[index % workers]
-            yield _chunk(receive(writer))
-            send(writer, index + AHEAD * workers)
-            index += 1
-    finally:
-        for writer in writers:
-            stop(writer)
 
 
 def start(module: str, first: Any, more: dict[str, str] | None = None) -> subprocess.Popen[str]:
@@ -94,33 +70,6 @@ def stop(process: subprocess.Popen[str], seconds: float = 5.0) -> None:
         process.wait()
 
 
-def _chunk(value: dict[str, Any]) -> Chunk:
-    made = tuple(
-        Pair(**{**p, "task": GeneratedTask(**{**p["task"], "operators": tuple(p["task"]["operators"])})})
-        for p in value["pairs"]
-    )
-    return Chunk(value["index"], made, value["skipped"], value["families"], tuple(value["removed"]))
-
-
 def ignore_interrupts() -> None:
     """Leaves Ctrl-C to the parent, whose closed pipe ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _main() -> None:
-    ignore_interrupts()
-    recipe = from_fields(json.loads(sys.stdin.readline()))
-    for line in sys.stdin:
-        try:
-            answer: dict[str, Any] = asdict(make_chunk(recipe, json.loads(line)))
-        except Exception as error:  # told to the parent, which raises it
-            answer = {"failed": f"{type(error).__name__}: {error}"}
-        try:
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os._exit(0)
-
-
-if __name__ == "__main__":
-    _main()

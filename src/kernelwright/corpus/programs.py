@@ -38,7 +38,7 @@ _KEPT = frozenset(
 
 
 @dataclass(frozen=True)
-class Program:
+class SuiteProgram:
     """One program to keep away from; `name` is that of its task."""
 
     task_id: str
@@ -47,20 +47,20 @@ class Program:
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _KernelWords:
     words: tuple[str, ...]
     names: frozenset[str]
     text: tuple[str, ...]
 
 
-def _kernels(source: str) -> list[_Kernel]:
+def _kernels(source: str) -> list[_KernelWords]:
     """The kernels of a text, each a piece of its own."""
     spans = [s for s in cuda_spans(source, device_functions=False) if s.kind in ("kernel", "triton")]
     found = [_kernel(source[s.start : s.end]) for s in spans]
     return [kernel for kernel in found if len(kernel.words) >= FEWEST_WORDS]
 
 
-def _kernel(text: str) -> _Kernel:
+def _kernel(text: str) -> _KernelWords:
     tokens = _WORD.findall(_LAUNCH.sub(" ", _COMMENT.sub(" ", text)))
     words = []
     for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
@@ -75,13 +75,13 @@ def _kernel(text: str) -> _Kernel:
     if "(" in tokens and tokens.index("(") and (own := tokens[tokens.index("(") - 1]) in words:
         words[words.index(own)] = "v"
     names = frozenset(t for t in tokens if t[0].isalnum() or t[0] == "_")
-    return _Kernel(tuple(words), names - _SILENT, tuple(t for t in tokens if t not in _SILENT))
+    return _KernelWords(tuple(words), names - _SILENT, tuple(t for t in tokens if t not in _SILENT))
 
 
 class ProgramIndex:
     """A suite of programs, prepared to be compared with many rows."""
 
-    def __init__(self, programs: Sequence[Program], rules: Rules | None = None) -> None:
+    def __init__(self, programs: Sequence[SuiteProgram], rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
         self._kernels = [(kernel, at) for at, program in enumerate(programs) for kernel in _kernels(program.text)]
         self._names = {_plain(p.name): at for at, p in reversed(list(enumerate(programs))) if _plain(p.name)}

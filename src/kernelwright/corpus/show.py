@@ -31,7 +31,7 @@ class BuildView:
         self._progress = Progress(*columns, console=err, disable=not shown or not err.is_terminal)
         self._task = self._progress.add_task("building", total=chunks)
 
-    def show(self, progress: build.Progress) -> None:
+    def show(self, progress: build.CorpusProgress) -> None:
         """Takes in how far the build is."""
         verdicts = ", ".join(f"{n} {v}" for v, n in sorted(progress.verdicts.items(), key=lambda p: -p[1]))
         text = f"{progress.rows} rows, {progress.judged} judged" + (f": {verdicts}" if verdicts else "")

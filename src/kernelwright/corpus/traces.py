@@ -21,7 +21,7 @@ _BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "long": 8, "int": 4
 
 
 @dataclass(frozen=True)
-class Launch:
+class TracedLaunch:
     """A launch statement of forward, as Python text."""
 
     kernel: str
@@ -96,7 +96,7 @@ def _closing(text: str, start: int) -> int:
     return len(text)
 
 
-def launches(answer: str) -> list[Launch]:
+def launches(answer: str) -> list[TracedLaunch]:
     """Launches `kernels.NAME[grid, block](...)` in their order."""
     found = []
     for node in _nodes(answer):
@@ -105,11 +105,11 @@ def launches(answer: str) -> list[Launch]:
         kernel, where = node.func.value, node.func.slice
         if isinstance(kernel, ast.Attribute) and isinstance(where, ast.Tuple) and len(where.elts) >= 2:
             grid, block = (ast.unparse(e) for e in where.elts[:2])
-            found.append((node.lineno, Launch(kernel.attr, grid, block)))
+            found.append((node.lineno, TracedLaunch(kernel.attr, grid, block)))
     return [launch for _, launch in sorted(found, key=lambda f: f[0])]
 
 
-def _kernel_lines(launch: Launch, body: str, helpers: dict[str, str]) -> list[str]:
+def _kernel_lines(launch: TracedLaunch, body: str, helpers: dict[str, str]) -> list[str]:
     """What a kernel's text shows, in at most a handful of lines."""
     parts = (_share(body), _tile(body), _staging(body), _meeting(body, helpers), _width(body), _tail(body))
     return [f"{launch.kernel}: {launch.grid} blocks of {launch.block} threads.", *(line for line in parts if line)]

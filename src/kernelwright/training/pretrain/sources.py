@@ -61,7 +61,7 @@ class Generated:
         return self._pairs(_STRIDE - 1, self.held, skipped)
 
     def _pairs(self, number: int, size: int, skipped: Counter[str]) -> Iterator[Texts]:
-        from kernelwright.corpus.pairs import pairs
+        from kernelwright.corpus import pairs
 
         made = pairs(
             self.settings.seed * _STRIDE + number,
