@@ -26,7 +26,7 @@ from rl_schedule_choice import Choice, arguments, asked_for, chances, right, sco
 
 from kernelwright.bench import metrics
 from kernelwright.curation.deciles import speed_deciles
-from kernelwright.curation.samples import Sample
+from kernelwright.curation.samples import CuratedSample
 from kernelwright.inference.chat import speed_line, task_prompt
 from kernelwright.inference.quantised import full_checkpoint
 from kernelwright.inference.tokenizer import ChatTokenizer
@@ -46,7 +46,7 @@ def tagged(tokenizer: ChatTokenizer, choice: Choice) -> list[Choice]:
     """A task for each tag that an answer of it has, with the answers of this tag."""
     texts = [tokenizer.decode(ids) for ids in choice.answers]
     samples = [
-        Sample(choice.task, text, text, right(speed), "table")
+        CuratedSample(choice.task, text, text, right(speed), "table")
         for text, speed in zip(texts, choice.speedups.tolist(), strict=True)
     ]
     by_line: dict[str, list[int]] = defaultdict(list)

@@ -11,10 +11,10 @@ from running import Command
 
 import kernelwright
 from kernelwright.bench.numbers import task_name
-from kernelwright.corpus.build import Plan, Progress, build
+from kernelwright.corpus.build import CorpusPlan, CorpusProgress, build
 from kernelwright.corpus.pairs import make_chunk, recipe
 from kernelwright.corpus.shards import Verdict, row_of
-from kernelwright.curation import METHODS, Settings, gather
+from kernelwright.curation import METHODS, CurationSettings, gather
 from kernelwright.curation.gather import sample_of_row
 from kernelwright.errors import StoreError
 from kernelwright.records import Task, Turn
@@ -59,7 +59,7 @@ def test_a_rollout_without_a_candidate_counts_and_what_was_not_judged_yet_does_n
     found = gather([folder])
     assert [[t.verdict for t in e.turns] for e in found[1:]] == [["no_candidate"], ["no_candidate"]]
     assert {e.task.content_hash for e in found} == {found[0].task.content_hash}
-    assert METHODS["rft"](found, Settings(form="chat")).left_out["no-reward"] == 2
+    assert METHODS["rft"](found, CurationSettings(form="chat")).left_out["no-reward"] == 2
 
 
 def test_answers_without_a_candidate_are_counted_where_nothing_else_was_answered(tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_answers_without_a_candidate_are_counted_where_nothing_else_was_answered
 
 def test_methods_on_a_real_run(run: Path) -> None:
     found = gather([run])
-    settings = Settings(form="chat")
+    settings = CurationSettings(form="chat")
     counts = {m: len(METHODS[m](found, settings).rows) for m in ("verified", "repair", "preferences", "mdpo", "rft")}
     assert counts == {"verified": 1, "repair": 1, "preferences": 0, "mdpo": 0, "rft": 0}
     # The right answer follows the wrong one: in the form of the conversation no prompt is both's.
     assert METHODS["preferences"](found, settings).left_out["answers-in-another-conversation"] == 2
-    assert len(METHODS["preferences"](found, Settings(form="plain")).rows) == 1
+    assert len(METHODS["preferences"](found, CurationSettings(form="plain")).rows) == 1
     row = METHODS["repair"](found, settings).rows[0]
     assert row["same_rollout"] and "Verdict: wrong" in row["prompt"][-1]["content"]
     assert row["completion"][0]["content"].startswith("<think>One row a block.")
@@ -145,11 +145,11 @@ def test_rows_of_one_task_are_one_task() -> None:
 
 
 def test_a_corpus_that_is_not_built_to_its_end_has_the_rows_so_far(tmp_path: Path) -> None:
-    def enough(progress: Progress) -> None:
+    def enough(progress: CorpusProgress) -> None:
         if progress.judged >= 3:
             raise TimeoutError
 
-    plan = Plan(recipe(seed=2, families=["relu", "tanh", "softplus"]), 40, "cpu")
+    plan = CorpusPlan(recipe(seed=2, families=["relu", "tanh", "softplus"]), 40, "cpu")
     with pytest.raises(TimeoutError):
         build(tmp_path, plan, 1, enough)
     journal = tmp_path / "work" / "part-00000.jsonl"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.curation import METHODS, Episode, Sample, Settings
+from kernelwright.curation import METHODS, CuratedSample, CurationSettings, Episode
 from kernelwright.curation import select as selecting
 from kernelwright.curation.deciles import retrieve, speed_deciles
 from kernelwright.curation.methods import load_method
@@ -44,13 +44,15 @@ def judged(of: Task, verdict: str, speedup: float | None = None, log: str = "") 
     )
 
 
-def sample(of: Task, verdict: str = "correct", speedup: float | None = None, words: int = 5, **more: Any) -> Sample:
+def sample(
+    of: Task, verdict: str = "correct", speedup: float | None = None, words: int = 5, **more: Any
+) -> CuratedSample:
     code = more.pop("code", f"class ModelNew:\n    version = {words}, {speedup!r}, {verdict!r}\n")
     answer = f"<think>{'word ' * words}</think>\n```python\n{code}```\n"
-    return Sample(of, answer, code, judged(of, verdict, speedup, more.pop("log", "")), "runs/a", **more)
+    return CuratedSample(of, answer, code, judged(of, verdict, speedup, more.pop("log", "")), "runs/a", **more)
 
 
-def episodes(*samples: Sample) -> list[Episode]:
+def episodes(*samples: CuratedSample) -> list[Episode]:
     return [Episode((s,)) for s in samples]
 
 
@@ -60,11 +62,11 @@ ONE, TWO = task("one", "torch.relu(x)"), task("two", "torch.sum(x, dim=1)")
 
 def test_reasoning_is_what_was_thought_and_no_code() -> None:
     assert sample(A, words=7).length == 7
-    plain = Sample(
+    plain = CuratedSample(
         A, "first this, then that\n```python\nclass ModelNew: pass\n```", "class ModelNew: pass\n", None, "r"
     )
     assert plain.reasoning == "first this, then that"
-    file = Sample(A, "class ModelNew: pass", "class ModelNew: pass", None, "r", note="from the corpus")
+    file = CuratedSample(A, "class ModelNew: pass", "class ModelNew: pass", None, "r", note="from the corpus")
     assert file.reasoning == "from the corpus"
 
 
@@ -90,13 +92,15 @@ def test_the_fastest_are_timed() -> None:
 
 def test_reasoning_that_began_in_the_prompt_counts() -> None:
     text = "a draft\n```cuda\n__global__ void no() {}\n```\nand more</think>\n```python\nclass ModelNew: pass\n```"
-    thought = Sample(A, text, "class ModelNew: pass\n", None, "r").reasoning
+    thought = CuratedSample(A, text, "class ModelNew: pass\n", None, "r").reasoning
     assert thought.startswith("a draft") and thought.endswith("and more")
 
 
 def test_a_file_is_fenced_by_its_language() -> None:
     for code, label in (("#include <cuda.h>\n__global__ void k() {}\n", "cuda"), ("import torch\n", "python")):
-        row = METHODS["verified"](episodes(Sample(A, code, code, judged(A, "correct"), "r")), Settings(form="chat"))
+        row = METHODS["verified"](
+            episodes(CuratedSample(A, code, code, judged(A, "correct"), "r")), CurationSettings(form="chat")
+        )
         assert row.rows[0]["completion"][0]["content"] == f"```{label}\n{code}```\n"
 
 
@@ -141,7 +145,7 @@ def test_mdpo_pairs_what_was_said() -> None:
         rollout(sample(A, "wrong", words=3), name="z"),
     ]
     for form in ("plain", "chat"):
-        made = METHODS["mdpo"](pool, Settings(form=form))  # type: ignore[arg-type]
+        made = METHODS["mdpo"](pool, CurationSettings(form=form))  # type: ignore[arg-type]
         assert [m["content"] != "" and "```python\n\n```" not in m["content"] for m in made.rows[0]["rejected"]] == [
             True
         ]
@@ -164,7 +168,7 @@ def test_controls_take_one_a_task_by_their_order() -> None:
 @pytest.mark.parametrize("method", ["concur", "fastest", "speed-deciles"])
 def test_methods_by_speed_refuse_what_was_not_timed(method: str) -> None:
     with pytest.raises(ConfigError, match="timed"):
-        METHODS[method](episodes(sample(A)), Settings())
+        METHODS[method](episodes(sample(A)), CurationSettings())
 
 
 def test_best_of_is_the_fastest_else_the_shortest_file() -> None:
@@ -176,7 +180,7 @@ def test_best_of_is_the_fastest_else_the_shortest_file() -> None:
 def test_speed_deciles_are_shares_of_the_best_of_the_task() -> None:
     tagged = speed_deciles([sample(A, speedup=s) for s in (4.0, 2.0, 0.4, 0.1)] + [sample(B, speedup=0.5)])
     assert [t.tag for t in tagged] == ["10/10", "5/10", "1/10", "1/10", "10/10"]
-    rows = METHODS["speed-deciles"](episodes(sample(A, speedup=2.0)), Settings()).rows
+    rows = METHODS["speed-deciles"](episodes(sample(A, speedup=2.0)), CurationSettings()).rows
     assert rows[0]["prompt"][-1]["content"].startswith("Speed: 10/10 of the fastest known.\n\nimport torch")
 
 
@@ -190,7 +194,7 @@ def test_speed_is_asked_for_where_bench_asks_for_it() -> None:
     )
     asked = tuple(Message(role=role, content=text) for role, text in roles)  # type: ignore[arg-type]
     slow = replace(sample(A, speedup=1.0), messages=asked, turn=1)
-    (_, row) = METHODS["speed-deciles"](episodes(sample(A, speedup=2.0), slow), Settings(form="chat")).rows
+    (_, row) = METHODS["speed-deciles"](episodes(sample(A, speedup=2.0), slow), CurationSettings(form="chat")).rows
     assert [m["content"] for m in row["prompt"]] == ["s", "Speed: 5/10 of the fastest known.\n\ntask", "a", "wrong"]
     assert tuple(Message.model_validate(m) for m in row["prompt"]) == with_speed(asked, "5/10")
 
@@ -200,7 +204,7 @@ def test_retrieval_shows_similar_tasks_and_never_the_task_itself() -> None:
     pool = [sample(A, speedup=9.0), sample(near, speedup=1.0), sample(near, speedup=2.0), sample(far), sample(B)]
     shots = retrieve(sample(A), pool, 2)
     assert [s.task.task_id for s in shots] == ["near"] and shots[0].speedup == 2.0
-    row = METHODS["verified"](episodes(sample(A), *pool[1:]), Settings(few_shot=1)).rows[0]
+    row = METHODS["verified"](episodes(sample(A), *pool[1:]), CurationSettings(few_shot=1)).rows[0]
     assert row["demonstrations"] == ["near"]
     assert [m["role"] for m in row["prompt"]] == ["user", "assistant", "user"]
 
@@ -210,9 +214,9 @@ def test_no_demonstration_comes_from_a_suite_to_keep_away_from(method: str, tmp_
     near = task("near", "torch.tanh(torch.relu(torch.exp(x))) - x.mean()")
     (tmp_path / "held.py").write_text(A.source)
     pool = episodes(sample(A, speedup=2.0), sample(near, speedup=1.0))
-    rows = METHODS[method](pool, Settings(few_shot=1)).rows
+    rows = METHODS[method](pool, CurationSettings(few_shot=1)).rows
     assert [r["demonstrations"] for r in rows if r["task_id"] == "near"] == [["a"]]
-    kept = METHODS[method](pool, Settings(few_shot=1, against=(str(tmp_path),))).rows
+    kept = METHODS[method](pool, CurationSettings(few_shot=1, against=(str(tmp_path),))).rows
     assert [r["demonstrations"] for r in kept if r["task_id"] == "near"] == [[]]
 
 
@@ -229,7 +233,7 @@ def test_demonstrations_are_refused_where_there_are_none() -> None:
 )
 def test_numbers_that_decide_nothing_are_refused(choice: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="--"):
-        Settings(**choice)  # type: ignore[arg-type]
+        CurationSettings(**choice)  # type: ignore[arg-type]
 
 
 def test_no_pair_has_the_same_code_twice() -> None:
@@ -245,9 +249,9 @@ def test_no_pair_has_the_same_code_twice() -> None:
     assert preferences(same, faster_by=2.0) == []
 
 
-def rollout(*turns: Sample, name: str = "r") -> Episode:
+def rollout(*turns: CuratedSample, name: str = "r") -> Episode:
     fields = [{k: getattr(t, k) for k in t.__dataclass_fields__} for t in turns]
-    return Episode(tuple(Sample(**{**f, "rollout": name, "turn": i}) for i, f in enumerate(fields)))
+    return Episode(tuple(CuratedSample(**{**f, "rollout": name, "turn": i}) for i, f in enumerate(fields)))
 
 
 def test_repairs_prefer_the_rollouts_own_and_skip_what_is_not_the_answers_fault() -> None:
@@ -255,7 +259,7 @@ def test_repairs_prefer_the_rollouts_own_and_skip_what_is_not_the_answers_fault(
     stuck = rollout(sample(A, "wrong", words=6), name="s")
     found = repairs([mended, stuck, rollout(sample(B, "wrong"), name="b")])
     assert [(r.failed.verdict, r.same_rollout) for r in found] == [("compile_error", True), ("wrong", False)]
-    made = METHODS["repair"]([mended, stuck], Settings(other_rollouts=False))
+    made = METHODS["repair"]([mended, stuck], CurationSettings(other_rollouts=False))
     assert len(made.rows) == 1 and made.left_out == {"failed-and-never-mended": 1}
     row = made.rows[0]
     assert row["failed_log"] == "no ;" and "compile_error" in row["prompt"][-1]["content"]
@@ -277,11 +281,11 @@ def test_both_answers_of_a_preference_follow_the_conversation_that_is_written() 
     more = (*said, Message(role="assistant", content="So?"), Message(role="user", content="It is wrong."))
     mended = rollout(sample(A, "wrong", words=1, messages=said), sample(A, words=2, messages=more))
     alone = [sample(A, "wrong", words=3, messages=more), sample(B, messages=more), sample(A, words=4)]
-    made = METHODS["preferences"]([mended, *episodes(*alone)], Settings(form="chat"))
+    made = METHODS["preferences"]([mended, *episodes(*alone)], CurationSettings(form="chat"))
     assert [(r["code"], r["rejected_code"]) for r in made.rows] == [(mended.turns[1].code, alone[0].code)]
     assert [m["content"] for m in made.rows[0]["prompt"]] == ["Do it.", "So?", "It is wrong."]
     assert made.left_out == {"tasks-without-a-pair": 1, "answers-in-another-conversation": 2}
-    assert len(METHODS["preferences"]([mended, *episodes(*alone)], Settings()).rows) == 4
+    assert len(METHODS["preferences"]([mended, *episodes(*alone)], CurationSettings()).rows) == 4
 
 
 def test_code_that_came_twice_takes_no_pair_from_a_task() -> None:
@@ -324,7 +328,7 @@ def test_episode_pairs_need_the_margin() -> None:
 def test_mdpo_marks_what_the_policy_said() -> None:
     good = rollout(sample(A, "wrong"), sample(A, speedup=1.5), name="good")
     bad = rollout(sample(A, "wrong", words=2), name="bad")
-    row = METHODS["mdpo"]([good, bad], Settings(form="chat")).rows[0]
+    row = METHODS["mdpo"]([good, bad], CurationSettings(form="chat")).rows[0]
     assert [m["role"] for m in row["chosen"]] == ["assistant", "user", "assistant"]
     assert row["chosen_actions"] == [True, False, True] and row["rejected_actions"] == [True]
     assert "<think>" in row["chosen"][0]["content"] and "Verdict: wrong" in row["chosen"][1]["content"]
@@ -336,28 +340,28 @@ def test_two_rollouts_of_mdpo_were_asked_the_same() -> None:
     best = rollout(sample(A, speedup=3.0, words=1, messages=fully), name="best")
     good = rollout(sample(A, speedup=1.5, words=2, messages=briefly), name="good")
     bad = rollout(sample(A, "wrong", words=3, messages=briefly), name="bad")
-    rows = METHODS["mdpo"]([best, good, bad], Settings(form="chat")).rows
+    rows = METHODS["mdpo"]([best, good, bad], CurationSettings(form="chat")).rows
     assert [(r["code"], r["prompt"][0]["content"]) for r in rows] == [(good.turns[0].code, "Do it.")]
-    assert METHODS["mdpo"]([best, bad], Settings(form="chat")).left_out == {"tasks-without-a-pair": 1}
-    assert [r["code"] for r in METHODS["mdpo"]([best, good, bad], Settings()).rows] == [best.turns[0].code]
+    assert METHODS["mdpo"]([best, bad], CurationSettings(form="chat")).left_out == {"tasks-without-a-pair": 1}
+    assert [r["code"] for r in METHODS["mdpo"]([best, good, bad], CurationSettings()).rows] == [best.turns[0].code]
 
 
 def test_rft_drops_loops_unreadable_answers_and_what_paid_nothing() -> None:
     good = rollout(sample(A, "wrong"), sample(A), name="good")
     loop = rollout(sample(A, "wrong"), sample(A, "wrong"), sample(A), name="loop")
     nothing = rollout(sample(A, "wrong"), name="nothing")
-    broken = Sample(A, "no code at all", "", None, "runs/a", parse_failure="the answer has no fenced code block")
+    broken = CuratedSample(A, "no code at all", "", None, "runs/a", parse_failure="the answer has no fenced code block")
     invalid = rollout(broken, sample(A), name="invalid")
     kept, dropped = selecting.rft([good, loop, nothing, invalid])
     assert [e.name for e in kept] == ["runs/a/good"] and dropped == {"no-reward": 1, "loop": 1, "invalid": 1}
-    row = METHODS["rft"]([good], Settings()).rows[0]
+    row = METHODS["rft"]([good], CurationSettings()).rows[0]
     assert [m["role"] for m, own in zip(row["messages"], row["actions"], strict=True) if own] == ["assistant"] * 2
 
 
 def test_an_example_that_was_shown_is_no_action() -> None:
     asked = tuple(Message(role=r, content=c) for r, c in (("user", "e.g."), ("assistant", "shown"), ("user", "now")))
     good = rollout(sample(A, messages=asked))
-    row = METHODS["rft"]([good], Settings(form="chat")).rows[0]
+    row = METHODS["rft"]([good], CurationSettings(form="chat")).rows[0]
     assert row["actions"] == [False, False, False, True]
 
 
@@ -366,7 +370,7 @@ def test_statements_say_less_with_each_level() -> None:
     assert all("exp, relu, add" in text and "forward(x)" in text for text in made)
     assert "256 threads" in made[0] and "256" not in made[1] + made[2]
     assert "torch.relu(torch.exp(x)) + x" in made[1] and "torch.relu" not in made[2]
-    rows = METHODS["reverse"](episodes(sample(A), sample(B, "wrong")), Settings()).rows
+    rows = METHODS["reverse"](episodes(sample(A), sample(B, "wrong")), CurationSettings()).rows
     assert [r["level"] for r in rows] == [1, 2, 3] and {r["task_id"] for r in rows} == {"a"}
 
 
@@ -388,7 +392,7 @@ def test_statements_name_starred_arguments_and_count_what_they_cannot_read() -> 
     made = statement(sample(Task(task_id="s", source=starred)), 3)
     assert "forward(*xs, scale=2.0, **kw)" in made
     unread = [Task(task_id="p", source="x = 1\n"), Task(task_id="c", source="#include <cuda.h>\nint main() {}\n")]
-    left = METHODS["reverse"](episodes(sample(A), *map(sample, unread)), Settings()).left_out
+    left = METHODS["reverse"](episodes(sample(A), *map(sample, unread)), CurationSettings()).left_out
     assert left == {"unreadable-reference": 1, "cuda-program": 1}
 
 
@@ -400,27 +404,29 @@ def test_programs_that_were_asked_for_in_words_are_named_as_programs(tmp_path: P
     row = {"id": "p", "bench.cu": program, **scripts, "level1_prompt": "Double each number\nfrom data/in.bin."}
     (tmp_path / "bench.jsonl").write_text(json.dumps(row) + "\n")
     tasks, _, _ = load(f"cudabench:{tmp_path / 'bench.jsonl'}:1", 1, None, None)
-    made = METHODS["reverse"](episodes(sample(tasks[0], code=program)), Settings())
+    made = METHODS["reverse"](episodes(sample(tasks[0], code=program)), CurationSettings())
     assert (made.rows, made.left_out) == ([], {"cuda-program": 1})
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
-    made = METHODS["verified"](episodes(sample(A)), Settings())
+    made = METHODS["verified"](episodes(sample(A)), CurationSettings())
     (tmp_path / "data").mkdir()
     for name in ("README.md", "data/train.jsonl"):
         (tmp_path / name).write_text("mine")
     with pytest.raises(StoreError, match="other files"):
-        write(tmp_path, made, method="verified", runs=["r"], settings=Settings())
+        write(tmp_path, made, method="verified", runs=["r"], settings=CurationSettings())
     assert (tmp_path / "README.md").read_text() == (tmp_path / "data/train.jsonl").read_text() == "mine"
     out = tmp_path / "out"
-    write(out, made, method="verified", runs=["r"], settings=Settings())
+    write(out, made, method="verified", runs=["r"], settings=CurationSettings())
     (out / "manifest.json").unlink()  # as an interrupted call leaves it
-    assert write(out, made, method="verified", runs=["r"], settings=Settings())["rows"] == 1
+    assert write(out, made, method="verified", runs=["r"], settings=CurationSettings())["rows"] == 1
 
 
 def test_doubles_are_told_by_their_tree() -> None:
-    one = METHODS["verified"](episodes(sample(A, code="class ModelNew:\n    x = 1\n")), Settings()).rows
-    two = METHODS["verified"](episodes(sample(A, code="# other\nclass ModelNew:\n\n    x = 1\n")), Settings()).rows
+    one = METHODS["verified"](episodes(sample(A, code="class ModelNew:\n    x = 1\n")), CurationSettings()).rows
+    two = METHODS["verified"](
+        episodes(sample(A, code="# other\nclass ModelNew:\n\n    x = 1\n")), CurationSettings()
+    ).rows
     rows, doubles = without_doubles([*one, *two])
     assert (rows, doubles) == (one, 1)
 
@@ -438,7 +444,7 @@ def test_the_size_counts_what_is_left(tmp_path: Path) -> None:
     """Of a task twice, of a task of the suite, and of a task more: two rows, when two are asked for."""
     (tmp_path / "held.py").write_text(B.source)
     made = episodes(sample(A), sample(A), sample(B), sample(C), sample(TWO))
-    settings = Settings(size=2, against=(str(tmp_path / "held.py"),))
+    settings = CurationSettings(size=2, against=(str(tmp_path / "held.py"),))
     manifest = write(
         tmp_path / "out",
         METHODS["verified"](made, settings),
@@ -452,16 +458,16 @@ def test_the_size_counts_what_is_left(tmp_path: Path) -> None:
 
 def test_rows_too_near_to_a_suite_go(tmp_path: Path) -> None:
     (tmp_path / "held.py").write_text(A.source.replace("(x)", "(x )"))
-    rows = METHODS["verified"](episodes(sample(A), sample(B)), Settings()).rows
+    rows = METHODS["verified"](episodes(sample(A), sample(B)), CurationSettings()).rows
     kept, removed = away_from(rows, [str(tmp_path)], "remove")
     assert [r["task_id"] for r in kept] == ["b"]
     assert [(r["task_id"], r["nearest"].rsplit("#")[1]) for r in removed] == [("a", "held")]
 
 
 def test_nothing_left_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
-    made = METHODS["verified"](episodes(sample(A, "wrong")), Settings())
+    made = METHODS["verified"](episodes(sample(A, "wrong")), CurationSettings())
     with pytest.raises(ConfigError, match="leaves no row") as caught:
-        write(tmp_path / "data", made, method="verified", runs=["r"], settings=Settings())
+        write(tmp_path / "data", made, method="verified", runs=["r"], settings=CurationSettings())
     assert caught.value.hint == "1 wrong" and not (tmp_path / "data").exists()
 
 
@@ -488,8 +494,8 @@ def test_what_is_written_loads(tmp_path: Path) -> None:
     ]
     for method in METHODS:
         out = tmp_path / method
-        made = METHODS[method](pool, Settings(form="chat"))
-        manifest = write(out, made, method=method, runs=["r"], settings=Settings(), licence="Apache-2.0")
+        made = METHODS[method](pool, CurationSettings(form="chat"))
+        manifest = write(out, made, method=method, runs=["r"], settings=CurationSettings(), licence="Apache-2.0")
         loaded = datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
         assert loaded.num_rows == manifest["rows"] == len((out / "data/train.jsonl").read_text().splitlines()) > 0
         assert json.loads((out / "manifest.json").read_text()) == manifest
@@ -497,4 +503,4 @@ def test_what_is_written_loads(tmp_path: Path) -> None:
         texts = loaded.features["prompt"].feature if "prompt" in loaded.features else None
         assert loaded.features["speedup"].dtype == "float64" and (texts is None or texts["role"].dtype == "string")
     with pytest.raises(StoreError):
-        write(tmp_path / "rft", made, method="rft", runs=["r"], settings=Settings())
+        write(tmp_path / "rft", made, method="rft", runs=["r"], settings=CurationSettings())

@@ -12,11 +12,11 @@ from policies.server import Endpoint, serving
 
 from kernelwright.errors import ConfigError, PolicyError, StoreError
 from kernelwright.policies import load_policy, openai_http
-from kernelwright.policies.openai_http import OpenAIPolicy, Settings
+from kernelwright.policies.openai_http import EndpointSettings, OpenAIPolicy
 from kernelwright.records import Message
 
 ASK = (Message(role="system", content="be brief"), Message(role="user", content="write a kernel"))
-QUICK = Settings(timeout=2, retries=2, first_wait=0.01, price_in=1.0, price_out=10.0)
+QUICK = EndpointSettings(timeout=2, retries=2, first_wait=0.01, price_in=1.0, price_out=10.0)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def endpoint() -> Iterator[Endpoint]:
         yield running
 
 
-def policy(endpoint: Endpoint, cache: Path | None = None, settings: Settings = QUICK) -> OpenAIPolicy:
+def policy(endpoint: Endpoint, cache: Path | None = None, settings: EndpointSettings = QUICK) -> OpenAIPolicy:
     return OpenAIPolicy("some/model", endpoint.url, settings, cache)
 
 
@@ -50,7 +50,7 @@ def test_passing_trouble_is_waited_out(endpoint: Endpoint, trouble: int) -> None
 
 def test_slow_answer_is_asked_for_again(endpoint: Endpoint) -> None:
     endpoint.troubles = [1.5]
-    quick = Settings(timeout=0.5, retries=2, first_wait=0.01)
+    quick = EndpointSettings(timeout=0.5, retries=2, first_wait=0.01)
     assert policy(endpoint, settings=quick).generate(ASK, seed=0).text == endpoint.answer
 
 
@@ -79,7 +79,7 @@ def test_a_reply_that_does_not_come_to_an_end(endpoint: Endpoint, monkeypatch: p
     """Each part of it comes in time, so that no time-out of a part ends it."""
     endpoint.troubles = [(b" ", 600, 0.05)]
     started = time.monotonic()
-    quick = Settings(timeout=0.5, retries=1, first_wait=0.01)
+    quick = EndpointSettings(timeout=0.5, retries=1, first_wait=0.01)
     assert policy(endpoint, settings=quick).generate(ASK, seed=0).text == endpoint.answer
     assert time.monotonic() - started < 10 and len(endpoint.requests) == 2
     monkeypatch.setattr(openai_http, "MOST_BYTES", 1 << 20)
@@ -103,7 +103,7 @@ def test_settings_out_of_range(monkeypatch: pytest.MonkeyPatch, name: str, value
     """With no place to ask in, one would have waited for ever."""
     monkeypatch.setenv(f"KERNELWRIGHT_{name}", value)
     with pytest.raises(ConfigError, match=f"KERNELWRIGHT_{name}") as told:
-        Settings.from_environment()
+        EndpointSettings.from_environment()
     assert told.value.hint and "a" in told.value.hint
 
 
@@ -168,7 +168,7 @@ def test_key_is_sent_and_kept_nowhere(endpoint: Endpoint, tmp_path: Path, monkey
 
 def test_concurrency_is_bounded(endpoint: Endpoint) -> None:
     endpoint.troubles = [0.1] * 12
-    shared = policy(endpoint, settings=Settings(timeout=20, concurrency=3))
+    shared = policy(endpoint, settings=EndpointSettings(timeout=20, concurrency=3))
     threads = [threading.Thread(target=shared.generate, args=(ASK,), kwargs={"seed": i}) for i in range(12)]
     started = time.monotonic()
     for thread in threads:
@@ -183,7 +183,7 @@ def test_concurrency_is_bounded(endpoint: Endpoint) -> None:
 def test_who_waits_is_let_go_when_it_is_stopped(endpoint: Endpoint, listens: bool) -> None:
     """Those that wait for the answer or for the next try, and those that wait for a place behind them."""
     endpoint.troubles = [6.0] * 5
-    shared = policy(endpoint, settings=Settings(timeout=60, first_wait=40, concurrency=2))
+    shared = policy(endpoint, settings=EndpointSettings(timeout=60, first_wait=40, concurrency=2))
     if not listens:
         shared.url = "http://127.0.0.1:9/v1/chat/completions"
     ended: list[str] = []

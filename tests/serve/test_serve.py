@@ -24,11 +24,11 @@ from training.sample_pairs import REFERENCE
 
 from kernelwright.inference.engine import Engine
 from kernelwright.inference.sampling import Sampling
-from kernelwright.policies.openai_http import OpenAIPolicy, Settings
+from kernelwright.policies.openai_http import EndpointSettings, OpenAIPolicy
 from kernelwright.prompts import initial_messages
 from kernelwright.records import Message, Task
 from kernelwright.serve.app import make_app
-from kernelwright.serve.worker import Worker
+from kernelwright.serve.worker import GenerationWorker
 
 SOURCE = REFERENCE.format(doc="Scaled.", arg="x", expression="torch.relu(x)", scale=2.0, rows=4, columns=5)
 CHAT = {"model": "small", "messages": [{"role": "user", "content": "abs"}], "max_tokens": 20, "seed": 7}
@@ -40,14 +40,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def worker(folder: Path) -> Iterator[Worker]:
-    made = Worker(Engine(folder, device="cpu", rows=4, dtype="fp32", threads=1))
+def worker(folder: Path) -> Iterator[GenerationWorker]:
+    made = GenerationWorker(Engine(folder, device="cpu", rows=4, dtype="fp32", threads=1))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def http(worker: Worker) -> Iterator[httpx.Client]:
+def http(worker: GenerationWorker) -> Iterator[httpx.Client]:
     server = uvicorn.Server(uvicorn.Config(make_app(worker, "small"), host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -78,7 +78,7 @@ def test_models(http: httpx.Client) -> None:
     assert http.get("/health").json() == {"status": "ok"}
 
 
-def test_chat_is_what_the_engine_gives(http: httpx.Client, worker: Worker) -> None:
+def test_chat_is_what_the_engine_gives(http: httpx.Client, worker: GenerationWorker) -> None:
     reply = http.post("/v1/chat/completions", json={**CHAT, "temperature": 0}).json()
     prompt = worker.engine.tokenizer.prompt([Message(role="user", content="abs")])
     (right,) = worker_engine_answers(worker, prompt, [Sampling(0.0, max_tokens=20)])
@@ -94,7 +94,9 @@ def test_chat_is_what_the_engine_gives(http: httpx.Client, worker: Worker) -> No
     }
 
 
-def worker_engine_answers(worker: Worker, prompt: list[int], samplings: list[Sampling]) -> list[dict[str, Any]]:
+def worker_engine_answers(
+    worker: GenerationWorker, prompt: list[int], samplings: list[Sampling]
+) -> list[dict[str, Any]]:
     """What a second engine over the same weights says: the worker's own belongs to its thread."""
     engine = Engine.__new__(Engine)
     engine.__dict__.update(worker.engine.__dict__)
@@ -106,7 +108,7 @@ def worker_engine_answers(worker: Worker, prompt: list[int], samplings: list[Sam
     return [{"text": r.text, "ids": r.ids, "logs": r.log_probs, "reason": r.finish_reason} for r in done]
 
 
-def test_several_answers_with_log_probs(http: httpx.Client, worker: Worker) -> None:
+def test_several_answers_with_log_probs(http: httpx.Client, worker: GenerationWorker) -> None:
     body = {**CHAT, "n": 3, "temperature": 1.0, "top_p": 0.95, "logprobs": True}
     reply = http.post("/v1/chat/completions", json=body).json()
     prompt = worker.engine.tokenizer.prompt([Message(role="user", content="abs")])
@@ -142,7 +144,7 @@ def test_streamed_pieces_make_the_whole(http: httpx.Client, stop: str | None) ->
             raise AssertionError("the stop text was shown")
 
 
-def test_completions(http: httpx.Client, worker: Worker) -> None:
+def test_completions(http: httpx.Client, worker: GenerationWorker) -> None:
     raw = "<|im_start|>user\nabs<|im_end|>\n<|im_start|>assistant\n"
     body = {"model": "small", "prompt": raw, "max_tokens": 20, "temperature": 0, "logprobs": 1}
     reply = http.post("/v1/completions", json=body).json()
@@ -167,7 +169,7 @@ def test_a_list_of_no_prompts_is_refused(http: httpx.Client) -> None:
     assert reply.status_code == 400 and "prompt" in reply.text
 
 
-def test_requests_at_once_share_the_batch(http: httpx.Client, worker: Worker) -> None:
+def test_requests_at_once_share_the_batch(http: httpx.Client, worker: GenerationWorker) -> None:
     most = 0
     step = worker.engine.step
 
@@ -190,7 +192,7 @@ def test_requests_at_once_share_the_batch(http: httpx.Client, worker: Worker) ->
 
 def test_the_openai_policy_talks_to_it(http: httpx.Client) -> None:
     task = Task(task_id="scaled", source=SOURCE)
-    policy = OpenAIPolicy("small", str(http.base_url), Settings(temperature=0.0, max_tokens=30, retries=0))
+    policy = OpenAIPolicy("small", str(http.base_url), EndpointSettings(temperature=0.0, max_tokens=30, retries=0))
     answer = policy.generate(initial_messages(task), seed=3)
     bare = http.post(
         "/v1/chat/completions",
@@ -233,7 +235,7 @@ def test_what_is_no_request(http: httpx.Client) -> None:
     assert http.post("/v1/embeddings", json={}).json()["error"]["message"] == "Not Found"
 
 
-def test_client_that_leaves_frees_its_row(http: httpx.Client, worker: Worker) -> None:
+def test_client_that_leaves_frees_its_row(http: httpx.Client, worker: GenerationWorker) -> None:
     body = {**CHAT, "max_tokens": 900, "temperature": 3.0, "n": 4, "stream": True}
     with http.stream("POST", "/v1/chat/completions", json=body) as response:
         next(response.iter_lines())

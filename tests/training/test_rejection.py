@@ -100,7 +100,7 @@ def test_stages_of_other_settings_are_not_gone_on_with(tmp_path: Path, done: str
 
 
 def test_rows_are_what_was_asked_and_answered_and_loops_are_left_out(tmp_path: Path) -> None:
-    from kernelwright.curation.samples import Episode, Sample
+    from kernelwright.curation.samples import CuratedSample, Episode
     from kernelwright.curation.select import rft
     from kernelwright.training.rejection import chosen_rows
 
@@ -118,7 +118,7 @@ def test_rows_are_what_was_asked_and_answered_and_loops_are_left_out(tmp_path: P
                 workloads=(WorkloadResult(name="w", passed=right),),
             )
             asked = (Message(role="user", content=f"{name} {number}"),)
-            samples.append(Sample(task, f"<{code}>", code, judged, "run", name, number, asked))
+            samples.append(CuratedSample(task, f"<{code}>", code, judged, "run", name, number, asked))
         return Episode(tuple(samples))
 
     good = episode("good", ("a", "wrong"), ("b", "correct"))

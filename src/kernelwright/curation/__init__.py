@@ -7,7 +7,7 @@ doubles and what is too near to a suite, and writes rows, manifest and datasheet
 from __future__ import annotations
 
 from kernelwright.curation.gather import gather
-from kernelwright.curation.methods import METHODS, Settings
-from kernelwright.curation.samples import Episode, Sample
+from kernelwright.curation.methods import METHODS, CurationSettings
+from kernelwright.curation.samples import CuratedSample, Episode
 
-__all__ = ["METHODS", "Episode", "Sample", "Settings", "gather"]
+__all__ = ["METHODS", "Episode", "CuratedSample", "CurationSettings", "gather"]

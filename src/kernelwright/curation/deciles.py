@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.curation.samples import Sample, by_task
+from kernelwright.curation.samples import CuratedSample, by_task
 from kernelwright.errors import ConfigError
 
 
@@ -14,7 +14,7 @@ from kernelwright.errors import ConfigError
 class Tagged:
     """A correct, timed answer with how near it comes to the fastest known for its task."""
 
-    sample: Sample
+    sample: CuratedSample
     decile: int
     """1 to 10; the fastest answer of a task has 10."""
 
@@ -23,7 +23,7 @@ class Tagged:
         return f"{self.decile}/10"
 
 
-def speed_deciles(samples: Sequence[Sample]) -> list[Tagged]:
+def speed_deciles(samples: Sequence[CuratedSample]) -> list[Tagged]:
     """Tags correct answers by their share of the best speed known for the task: ceil(10 * speedup / best speedup).
 
     Answers without a time are left out; raises `ConfigError` where none has one.
@@ -41,7 +41,7 @@ def speed_deciles(samples: Sequence[Sample]) -> list[Tagged]:
     return found
 
 
-def retrieve(sample: Sample, others: Sequence[Sample], count: int) -> list[Sample]:
+def retrieve(sample: CuratedSample, others: Sequence[CuratedSample], count: int) -> list[CuratedSample]:
     """Demonstrations for a task: correct answers of the `count` other tasks with the most similar sets of operations.
 
     Similarity is the Jaccard index of the operations; of a task's answers the fastest, else the first, is shown. Tasks

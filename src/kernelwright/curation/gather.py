@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelwright.bench.numbers import task_name
 from kernelwright.corpus.shards import MANIFEST, UNFINISHED, read_rows, unfinished_rows
-from kernelwright.curation.samples import Episode, Sample
+from kernelwright.curation.samples import CuratedSample, Episode
 from kernelwright.errors import StoreError
 from kernelwright.records import (
     Evaluation,
@@ -62,7 +62,7 @@ def _run(path: Path, store: Store) -> Iterator[Episode]:
             continue
         shown.add((evaluation.task_hash, evaluation.candidate_id))
         policy = candidate.provenance.policy or ""
-        sample = Sample(task, candidate.text, candidate.text, evaluation, str(path), policy=policy)
+        sample = CuratedSample(task, candidate.text, candidate.text, evaluation, str(path), policy=policy)
         yield Episode((sample,))
 
 
@@ -90,13 +90,13 @@ def _task_by_name(rollout: str, tasks: Iterable[Task], unfit: Container[str]) ->
 _NO_TASK = Task(task_id="?", source="?")
 
 
-def _turn(path: Path, store: Store, rollout: str, turn: Turn, tasks: dict[str, Task]) -> Sample | None:
+def _turn(path: Path, store: Store, rollout: str, turn: Turn, tasks: dict[str, Task]) -> CuratedSample | None:
     """One turn; without an evaluation its task is filled in by the caller."""
     candidate = store.candidate(turn.candidate_id) if turn.candidate_id else None
     task = tasks.get(turn.evaluation.task_hash, _NO_TASK) if turn.evaluation else _NO_TASK
     if turn.evaluation is not None and task is _NO_TASK:
         return None
-    return Sample(
+    return CuratedSample(
         task,
         turn.answer,
         candidate.text if candidate else "",
@@ -111,19 +111,19 @@ def _turn(path: Path, store: Store, rollout: str, turn: Turn, tasks: dict[str, T
     )
 
 
-def _with_task(sample: Sample, task: Task) -> Sample:
+def _with_task(sample: CuratedSample, task: Task) -> CuratedSample:
     fields = {name: getattr(sample, name) for name in sample.__dataclass_fields__}
-    return Sample(**{**fields, "task": task})
+    return CuratedSample(**{**fields, "task": task})
 
 
-def _corpus(path: Path) -> Iterator[Sample]:
+def _corpus(path: Path) -> Iterator[CuratedSample]:
     """Judged rows of a corpus; those that were not judged have no verdict to go by."""
     for row in read_rows(path) if (path / MANIFEST).is_file() else unfinished_rows(path):
         if row["judged"]:
             yield sample_of_row(row, str(path))
 
 
-def sample_of_row(row: dict[str, Any], run: str) -> Sample:
+def sample_of_row(row: dict[str, Any], run: str) -> CuratedSample:
     """A corpus's row as a sample. Its evaluation holds what the row holds: verdict, reason, timing."""
     origin = Provenance(origin="corpus", licence="Apache-2.0")  # the task's: rows of one task are one task's
     task = Task(task_id=row["task_id"], source=row["reference"], provenance=origin)
@@ -150,4 +150,4 @@ def sample_of_row(row: dict[str, Any], run: str) -> Sample:
         findings=(finding,) if row["verdict"] == "rejected" else (),
     )
     policy = f"solutions:{row['schedule']}" if row["right"] else f"mistake:{row['mistake']}"
-    return Sample(task, row["answer"], row["answer"], evaluation, run, policy=policy, note=row["trace"])
+    return CuratedSample(task, row["answer"], row["answer"], evaluation, run, policy=policy, note=row["trace"])

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from kernelwright.corpus.guard import away
 from kernelwright.curation import deciles, pairing, reverse, select
 from kernelwright.curation.rows import Form, answer_text, completion_of, facts_of, message, prompt_of, sft_row
-from kernelwright.curation.samples import Episode, Sample
+from kernelwright.curation.samples import CuratedSample, Episode
 from kernelwright.errors import ConfigError
 from kernelwright.inference.chat import with_speed
 from kernelwright.records import Message
@@ -21,7 +21,7 @@ Kind = Literal["sft", "preference", "episodes"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class CurationSettings:
     """What a caller may choose; each method reads its own."""
 
     form: Form = "plain"
@@ -61,7 +61,7 @@ class Settings:
 
 
 @dataclass
-class Rows:
+class CuratedRows:
     """What a method made."""
 
     kind: Kind
@@ -70,14 +70,14 @@ class Rows:
     """Samples or episodes that gave no row, by reason."""
 
 
-Method = Callable[[Sequence[Episode], Settings], Rows]
+Method = Callable[[Sequence[Episode], CurationSettings], CuratedRows]
 
 
-def _samples(episodes: Sequence[Episode]) -> list[Sample]:
+def _samples(episodes: Sequence[Episode]) -> list[CuratedSample]:
     return [t for e in episodes for t in e.turns]
 
 
-def _failed(samples: Sequence[Sample]) -> dict[str, int]:
+def _failed(samples: Sequence[CuratedSample]) -> dict[str, int]:
     """How many answers are not correct, by verdict."""
     found: dict[str, int] = {}
     for sample in samples:
@@ -86,7 +86,7 @@ def _failed(samples: Sequence[Sample]) -> dict[str, int]:
     return found
 
 
-def _demonstrations(pool: Sequence[Sample], settings: Settings) -> list[Sample]:
+def _demonstrations(pool: Sequence[CuratedSample], settings: CurationSettings) -> list[CuratedSample]:
     """The answers that may be shown to others: of no task that is too near to a suite to keep away from."""
     if not settings.few_shot or not settings.against:
         return list(pool)
@@ -94,7 +94,9 @@ def _demonstrations(pool: Sequence[Sample], settings: Settings) -> list[Sample]:
     return [s for s in pool if s.correct and not kept_away.near(s.task.source, s.code)[0].reasons]
 
 
-def _shown(row: dict[str, Any], sample: Sample, pool: Sequence[Sample], settings: Settings) -> dict[str, Any]:
+def _shown(
+    row: dict[str, Any], sample: CuratedSample, pool: Sequence[CuratedSample], settings: CurationSettings
+) -> dict[str, Any]:
     """The row with demonstrations before its prompt."""
     if not settings.few_shot:
         return row
@@ -107,25 +109,25 @@ def _shown(row: dict[str, Any], sample: Sample, pool: Sequence[Sample], settings
     return {**row, "prompt": [*system, *before, *rest], "demonstrations": [s.task.task_id for s in shots]}
 
 
-def verified(episodes: Sequence[Episode], settings: Settings) -> Rows:
+def verified(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
     """Every correct answer."""
     pool = _samples(episodes)
     kept = select.verified(pool)
     shown = _demonstrations(pool, settings)
     rows = [_shown(sft_row(s, settings.form, "verified"), s, shown, settings) for s in kept]
-    return Rows("sft", rows, _failed(pool))
+    return CuratedRows("sft", rows, _failed(pool))
 
 
-def best_of(episodes: Sequence[Episode], settings: Settings) -> Rows:
+def best_of(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
     """The best correct answer of each task."""
     pool = _samples(episodes)
     kept = select.best_of(pool)
     shown = _demonstrations(pool, settings)
     rows = [_shown(sft_row(s, settings.form, "best"), s, shown, settings) for s in kept]
-    return Rows("sft", rows, {**_failed(pool), "not-the-best": sum(s.correct for s in pool) - len(kept)})
+    return CuratedRows("sft", rows, {**_failed(pool), "not-the-best": sum(s.correct for s in pool) - len(kept)})
 
 
-def concur(episodes: Sequence[Episode], settings: Settings) -> Rows:
+def concur(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
     """ConCuR's three rules."""
     pool = _samples(episodes)
     picks = select.concur(
@@ -135,21 +137,21 @@ def concur(episodes: Sequence[Episode], settings: Settings) -> Rows:
         sft_row(p.sample, settings.form, f"concur-{p.rule}", arl=p.reasoning_length, difficulty=p.difficulty)
         for p in picks
     ]
-    return Rows("sft", rows, {**_failed(pool), "not-picked": sum(s.correct for s in pool) - len(picks)})
+    return CuratedRows("sft", rows, {**_failed(pool), "not-picked": sum(s.correct for s in pool) - len(picks)})
 
 
 def _ranked(by: str) -> Method:
-    def method(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    def method(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
         pool = _samples(episodes)
         kept = select.ranked(pool, by, len(pool), settings.seed)
         rows = [sft_row(s, settings.form, by) for s in kept]
-        return Rows("sft", rows, {**_failed(pool), "not-picked": sum(s.correct for s in pool) - len(kept)})
+        return CuratedRows("sft", rows, {**_failed(pool), "not-picked": sum(s.correct for s in pool) - len(kept)})
 
     method.__doc__ = f"One correct answer a task, {by}, up to a size: a control for ConCuR's rules."
     return method
 
 
-def speed_deciles(episodes: Sequence[Episode], settings: Settings) -> Rows:
+def speed_deciles(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
     """Correct answers with PIE's tags before the prompt; ask for 10/10 at inference."""
     pool = _samples(episodes)
     rows = []
@@ -159,10 +161,10 @@ def speed_deciles(episodes: Sequence[Episode], settings: Settings) -> Rows:
         asked = with_speed([Message.model_validate(m) for m in row["prompt"]], tagged.tag)
         row["prompt"] = [message(m.role, m.content) for m in asked]
         rows.append(_shown(row, tagged.sample, shown, settings))
-    return Rows("sft", rows, {**_failed(pool), "not-timed": sum(s.correct and not s.speedup for s in pool)})
+    return CuratedRows("sft", rows, {**_failed(pool), "not-timed": sum(s.correct and not s.speedup for s in pool)})
 
 
-def repair(episodes: Sequence[Episode], settings: Settings) -> Rows:
+def repair(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
     """(failed code, log, fix) triples as prompt and completion."""
     rows = []
     found = pairing.repairs(episodes, settings.other_rollouts)
@@ -175,10 +177,10 @@ def repair(episodes: Sequence[Episode], settings: Settings) -> Rows:
         rows.append({**row, **more, "same_rollout": one.same_rollout, "why": "repair"})
     pool = _samples(episodes)
     failures = sum(bool(s.code) and s.judgeable and not s.correct for s in pool)
-    return Rows("sft", rows, {"failed-and-never-mended": failures - len(found)})
+    return CuratedRows("sft", rows, {"failed-and-never-mended": failures - len(found)})
 
 
-def _told(sample: Sample, form: Form) -> str:
+def _told(sample: CuratedSample, form: Form) -> str:
     """What is said to an answer: to our own models in `plain` form as in rollouts of training, in a few lines."""
     from kernelwright.prompts.contexts import brief
     from kernelwright.prompts.messages import feedback
@@ -190,16 +192,16 @@ def _told(sample: Sample, form: Form) -> str:
     return feedback(candidate, sample.evaluation, sample.parse_failure).content
 
 
-def _log(sample: Sample) -> str:
+def _log(sample: CuratedSample) -> str:
     return sample.evaluation.log[-3000:] if sample.evaluation else ""
 
 
-def _asked(settings: Settings) -> pairing.Asked:
+def _asked(settings: CurationSettings) -> pairing.Asked:
     """What makes two answers' prompts the same: in `plain` form the task alone."""
     return lambda sample: json.dumps(prompt_of(sample, "chat")) if settings.form == "chat" else ""
 
 
-def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
+def preferences(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
     """Correct over failed, for TRL's `DPOTrainer`, which takes one prompt for both."""
 
     asked = _asked(settings)
@@ -221,10 +223,10 @@ def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
     left_out = {"tasks-without-a-pair": len({e.task.problem_hash for e in episodes} - paired)}
     if otherwise := pairing.asked_otherwise(episodes, asked):
         left_out["answers-in-another-conversation"] = otherwise
-    return Rows("preference", rows, left_out)
+    return CuratedRows("preference", rows, left_out)
 
 
-def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:
+def mdpo(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
     """Pairs of whole rollouts; only what the policy said is to be trained on."""
     reward = settings.reward or "kevin"
     said = [e for e in episodes if all(_said(turn, settings.form).strip() for turn in e.turns)]
@@ -248,16 +250,16 @@ def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:
     paired = {p.chosen.task.problem_hash for p in found}
     lost = {"tasks-without-a-pair": len({e.task.problem_hash for e in episodes} - paired)}
     lost |= {"rollouts-with-an-empty-answer": len(episodes) - len(said)} if len(said) < len(episodes) else {}
-    return Rows("episodes", rows, lost)
+    return CuratedRows("episodes", rows, lost)
 
 
-def _best(episode: Episode) -> Sample:
+def _best(episode: Episode) -> CuratedSample:
     """The turn to name a rollout by: the fastest correct one, else the last."""
     right = [t for t in episode.turns if t.correct]
     return max(right, key=lambda t: t.speedup or 0.0) if right else episode.turns[-1]
 
 
-def _said(turn: Sample, form: Form) -> str:
+def _said(turn: CuratedSample, form: Form) -> str:
     """A turn's answer; as it was given where it held no file."""
     return answer_text(turn, form) or turn.answer
 
@@ -272,7 +274,7 @@ def _dialogue(episode: Episode, form: Form) -> list[dict[str, str]]:
     return said
 
 
-def rft(episodes: Sequence[Episode], settings: Settings) -> Rows:
+def rft(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
     """Whole rollouts that paid off; only what the policy said is to be trained on."""
     kept, dropped = select.rft(episodes, settings.reward or "cuda_agent")
     rows = []
@@ -282,10 +284,10 @@ def rft(episodes: Sequence[Episode], settings: Settings) -> Rows:
         # An answer in the request is an example that somebody else wrote.
         actions = [False] * len(asked) + [m["role"] == "assistant" for m in said]
         rows.append({"messages": messages, "actions": actions, **facts_of(_best(episode)), "why": "rft"})
-    return Rows("episodes", rows, dropped)
+    return CuratedRows("episodes", rows, dropped)
 
 
-def reverse_(episodes: Sequence[Episode], settings: Settings) -> Rows:
+def reverse_(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
     """Statements in words of three levels for kernels that are verified."""
     pool = _samples(episodes)
     rows = []
@@ -294,7 +296,7 @@ def reverse_(episodes: Sequence[Episode], settings: Settings) -> Rows:
         row = sft_row(made.sample, settings.form, "reverse", level=made.level)
         row["prompt"] = [message("user", made.text)]
         rows.append(row)
-    return Rows("sft", rows, {**_failed(pool), **Counter(unread)})
+    return CuratedRows("sft", rows, {**_failed(pool), **Counter(unread)})
 
 
 METHODS: dict[str, Method] = {

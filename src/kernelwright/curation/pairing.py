@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from kernelwright.curation.samples import Episode, Sample
+from kernelwright.curation.samples import CuratedSample, Episode
 from kernelwright.errors import ConfigError
 from kernelwright.rewards.functions import load_reward
 
@@ -16,12 +16,12 @@ from kernelwright.rewards.functions import load_reward
 class Repair:
     """A failed answer and one that is right for the same task. `same_rollout`: the policy mended it itself."""
 
-    failed: Sample
-    fixed: Sample
+    failed: CuratedSample
+    fixed: CuratedSample
     same_rollout: bool
 
 
-def _failed(sample: Sample) -> bool:
+def _failed(sample: CuratedSample) -> bool:
     return bool(sample.code) and sample.judgeable and not sample.correct
 
 
@@ -60,16 +60,16 @@ def repairs(episodes: Sequence[Episode], other_rollouts: bool = True) -> list[Re
 class Preference:
     """Two answers to one task, the first to be preferred. `kind` says why: `correct` or `faster`."""
 
-    chosen: Sample
-    rejected: Sample
+    chosen: CuratedSample
+    rejected: CuratedSample
     kind: str
 
 
-Asked = Callable[[Sample], str]
+Asked = Callable[[CuratedSample], str]
 """What stands before an answer: only answers to the same text can share a row's prompt."""
 
 
-def _anything(sample: Sample) -> str:
+def _anything(sample: CuratedSample) -> str:
     return ""
 
 
@@ -96,9 +96,9 @@ def preferences(
     return found
 
 
-def _by_asked(group: Sequence[Episode], asked: Asked) -> list[tuple[list[Sample], list[Sample]]]:
+def _by_asked(group: Sequence[Episode], asked: Asked) -> list[tuple[list[CuratedSample], list[CuratedSample]]]:
     """The right answers of a task and those that failed, by what was asked."""
-    found: dict[str, tuple[list[Sample], list[Sample]]] = {}
+    found: dict[str, tuple[list[CuratedSample], list[CuratedSample]]] = {}
     for turn in (t for e in group for t in e.turns):
         if turn.correct or _failed(turn):
             found.setdefault(asked(turn), ([], []))[0 if turn.correct else 1].append(turn)
@@ -115,18 +115,20 @@ def asked_otherwise(episodes: Sequence[Episode], asked: Asked) -> int:
     return count
 
 
-def _unique(samples: Sequence[Sample]) -> list[Sample]:
+def _unique(samples: Sequence[CuratedSample]) -> list[CuratedSample]:
     """The first of each code."""
     return list({s.tree: s for s in reversed(samples)}.values())[::-1]
 
 
-def _grid(right: Sequence[Sample], failed: Sequence[Sample]) -> Iterator[tuple[Sample, Sample]]:
+def _grid(
+    right: Sequence[CuratedSample], failed: Sequence[CuratedSample]
+) -> Iterator[tuple[CuratedSample, CuratedSample]]:
     """All pairs along diagonals: both sides change with every step, and no pair comes twice."""
     for i in range(len(right) * len(failed)):
         yield right[i % len(right)], failed[(i + i // math.lcm(len(right), len(failed))) % len(failed)]
 
 
-def _faster(right: Sequence[Sample], factor: float) -> list[Preference]:
+def _faster(right: Sequence[CuratedSample], factor: float) -> list[Preference]:
     timed = _unique(sorted((s for s in right if s.speedup), key=lambda s: -(s.speedup or 0.0)))
     pairs = [(a, b) for i, a in enumerate(timed) for b in timed[i + 1 :]]
     far = [(a, b) for a, b in pairs if (a.speedup or 0.0) >= factor * (b.speedup or 1.0)]

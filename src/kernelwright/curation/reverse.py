@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kernelwright import syntax
 from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.corpus.traces import trace
-from kernelwright.curation.samples import Sample
+from kernelwright.curation.samples import CuratedSample
 from kernelwright.prompts.answers import whole_python
 from kernelwright.tasks.candidates import detect_language, suffix_of
 
@@ -34,10 +34,10 @@ class Statement:
 
     level: int
     text: str
-    sample: Sample
+    sample: CuratedSample
 
 
-def statements(samples: Sequence[Sample], levels: Sequence[int] = LEVELS) -> list[Statement]:
+def statements(samples: Sequence[CuratedSample], levels: Sequence[int] = LEVELS) -> list[Statement]:
     """Statements for every correct answer, a level each; what has no readable forward is left out."""
     found: list[Statement] = []
     for sample in samples:
@@ -47,7 +47,7 @@ def statements(samples: Sequence[Sample], levels: Sequence[int] = LEVELS) -> lis
     return found
 
 
-def unreadable(sample: Sample) -> str | None:
+def unreadable(sample: CuratedSample) -> str | None:
     """Why no statement can be made of a task: a CUDA program was asked for, or the reference has no forward that can be
     read."""
     if fingerprint(sample.task.source).nodes:
@@ -55,7 +55,7 @@ def unreadable(sample: Sample) -> str | None:
     return "cuda-program" if whole_python(sample.task.source) is None else "unreadable-reference"
 
 
-def statement(sample: Sample, level: int) -> str:
+def statement(sample: CuratedSample, level: int) -> str:
     """The task of a sample in words."""
     language = detect_language(sample.code, suffix_of(sample.code))
     parts = [f"Write {_ASKED.get(language, 'a PyTorch module')}: {task_name(sample.task.source)}."]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from kernelwright.curation.samples import Sample
+from kernelwright.curation.samples import CuratedSample
 from kernelwright.inference.chat import task_prompt
 from kernelwright.prompts.answers import fenced
 from kernelwright.records import Message
@@ -19,7 +19,7 @@ def message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def prompt_of(sample: Sample, form: Form) -> list[dict[str, str]]:
+def prompt_of(sample: CuratedSample, form: Form) -> list[dict[str, str]]:
     """The messages before the answer."""
     if form == "plain":
         return [message("user", task_prompt(sample.task.source))]
@@ -31,12 +31,12 @@ def prompt_of(sample: Sample, form: Form) -> list[dict[str, str]]:
     return [message(m.role, m.content) for m in asked]
 
 
-def completion_of(sample: Sample, form: Form) -> list[dict[str, str]]:
+def completion_of(sample: CuratedSample, form: Form) -> list[dict[str, str]]:
     """The answer as one message."""
     return [message("assistant", answer_text(sample, form))]
 
 
-def answer_text(sample: Sample, form: Form) -> str:
+def answer_text(sample: CuratedSample, form: Form) -> str:
     """The answer's text. In `chat` form, a bare file is put in a code block, behind its notes where it has some."""
     if form == "plain":
         return sample.code
@@ -46,7 +46,7 @@ def answer_text(sample: Sample, form: Form) -> str:
     return f"{thought}{fenced(sample.code)}\n"
 
 
-def facts_of(sample: Sample) -> dict[str, Any]:
+def facts_of(sample: CuratedSample) -> dict[str, Any]:
     """What every row says about the answer that it teaches."""
     return {
         "task_id": sample.task.task_id,
@@ -62,7 +62,7 @@ def facts_of(sample: Sample) -> dict[str, Any]:
     }
 
 
-def sft_row(sample: Sample, form: Form, why: str, **more: Any) -> dict[str, Any]:
+def sft_row(sample: CuratedSample, form: Form, why: str, **more: Any) -> dict[str, Any]:
     """A row for supervised fine-tuning. `why` names the rule that chose it."""
     return {
         "prompt": prompt_of(sample, form),

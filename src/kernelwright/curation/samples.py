@@ -20,7 +20,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
-class Sample:
+class CuratedSample:
     """One answer to one task, with what became of it."""
 
     task: Task
@@ -97,7 +97,7 @@ class Sample:
 class Episode:
     """The turns of one rollout, in order; a judged file is an episode of one turn."""
 
-    turns: tuple[Sample, ...]
+    turns: tuple[CuratedSample, ...]
 
     @property
     def task(self) -> Task:
@@ -135,9 +135,9 @@ def tree_hash(code: str) -> str:
         return digest(code if suffix_of(code) == ".py" else _bare(code))
 
 
-def by_task(samples: list[Sample]) -> dict[str, list[Sample]]:
+def by_task(samples: list[CuratedSample]) -> dict[str, list[CuratedSample]]:
     """Samples by the problem that their task is, both in order of first appearance."""
-    found: dict[str, list[Sample]] = {}
+    found: dict[str, list[CuratedSample]] = {}
     for sample in samples:
         found.setdefault(sample.task.problem_hash, []).append(sample)
     return found

@@ -10,17 +10,17 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.curation.samples import Episode, Sample, by_task
+from kernelwright.curation.samples import CuratedSample, Episode, by_task
 from kernelwright.errors import ConfigError
 from kernelwright.rewards.functions import load_reward
 
 
-def verified(samples: Sequence[Sample]) -> list[Sample]:
+def verified(samples: Sequence[CuratedSample]) -> list[CuratedSample]:
     """Every correct answer."""
     return [s for s in samples if s.correct]
 
 
-def _need_times(samples: Sequence[Sample], method: str) -> None:
+def _need_times(samples: Sequence[CuratedSample], method: str) -> None:
     if samples and not any(s.speedup is not None for s in samples):
         raise ConfigError(
             f"{method} goes by speedups, and nothing in these runs was timed",
@@ -28,16 +28,16 @@ def _need_times(samples: Sequence[Sample], method: str) -> None:
         )
 
 
-def best_of(samples: Sequence[Sample], count: int = 1) -> list[Sample]:
+def best_of(samples: Sequence[CuratedSample], count: int = 1) -> list[CuratedSample]:
     """The `count` best correct answers of each task: fastest, where none is timed shortest in code, then earliest."""
-    chosen: list[Sample] = []
+    chosen: list[CuratedSample] = []
     for group in by_task(verified(samples)).values():
         order = sorted(range(len(group)), key=lambda i: (-(group[i].speedup or 0.0), len(group[i].code), i))
         chosen += [group[i] for i in sorted(order[:count])]
     return chosen
 
 
-def ranked(samples: Sequence[Sample], by: str, size: int, seed: int = 0) -> list[Sample]:
+def ranked(samples: Sequence[CuratedSample], by: str, size: int, seed: int = 0) -> list[CuratedSample]:
     """The controls of ConCuR's ablation: `size` correct answers, at most one a task, by `random`, `longest`,
     `shortest` (reasoning) or `fastest`."""
     correct = verified(samples)
@@ -64,7 +64,7 @@ def ranked(samples: Sequence[Sample], by: str, size: int, seed: int = 0) -> list
 class ConcurPick:
     """One sample that ConCuR's rules keep."""
 
-    sample: Sample
+    sample: CuratedSample
     rule: str
     """`a`: the task's shortest reasoning is also its fastest kernel. `b`: speedup above the threshold. `c`: a task of
     one operator, to balance."""
@@ -74,7 +74,7 @@ class ConcurPick:
 
 
 def concur(
-    samples: Sequence[Sample],
+    samples: Sequence[CuratedSample],
     *,
     k_samples: int = 5,
     fast_threshold: float = 5.0,
@@ -94,7 +94,7 @@ def concur(
     lengths = {key: sum(s.length for s in group) / len(group) for key, group in groups.items()}
     picked: dict[int, ConcurPick] = {}
 
-    def pick(sample: Sample, key: str, rule: str) -> None:
+    def pick(sample: CuratedSample, key: str, rule: str) -> None:
         arl = lengths[key]
         level = "easy" if arl < easy else "hard" if arl > hard else "medium"
         picked.setdefault(id(sample), ConcurPick(sample, rule, arl, level))
@@ -119,7 +119,7 @@ def concur(
     return list(picked.values())
 
 
-def _short_and_fast(sample: Sample) -> tuple[int, float]:
+def _short_and_fast(sample: CuratedSample) -> tuple[int, float]:
     """The order in which ConCuR prefers answers: the shortest reasoning, of equally short ones the fastest."""
     return sample.length, -(sample.speedup or 0.0)
 

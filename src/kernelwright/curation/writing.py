@@ -14,7 +14,7 @@ from kernelwright import __version__
 from kernelwright.corpus.decontaminate import removal
 from kernelwright.corpus.guard import away, removals_summary, taught
 from kernelwright.corpus.shards import MANIFEST, write_whole
-from kernelwright.curation.methods import Rows, Settings
+from kernelwright.curation.methods import CuratedRows, CurationSettings
 from kernelwright.curation.samples import digest, tree_hash
 from kernelwright.errors import ConfigError, StoreError
 from kernelwright.runs.folders import claim
@@ -25,11 +25,11 @@ REMOVED = "decontamination.json"
 
 def write(
     folder: Path,
-    made: Rows,
+    made: CuratedRows,
     *,
     method: str,
     runs: Sequence[str],
-    settings: Settings,
+    settings: CurationSettings,
     licence: str | None = None,
 ) -> dict[str, Any]:
     """Writes rows that are neither doubles nor too near to a suite, of these the first `size`; returns the manifest.

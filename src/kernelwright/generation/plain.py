@@ -151,7 +151,7 @@ class _Draws(LogitsProcessor):
             self._news.set()
 
 
-class _Ended(StoppingCriteria):
+class _RowsEnded(StoppingCriteria):
     """Tells `generate` which rows have ended."""
 
     def __init__(self, draws: _Draws) -> None:
@@ -177,5 +177,5 @@ def _generate(model: Any, draws: _Draws) -> None:
             attention_mask=mask.to(model.device),
             generation_config=GenerationConfig(do_sample=False, max_new_tokens=max(draws.limits), pad_token_id=0),
             logits_processor=LogitsProcessorList([draws]),
-            stopping_criteria=StoppingCriteriaList([_Ended(draws)]),
+            stopping_criteria=StoppingCriteriaList([_RowsEnded(draws)]),
         )

@@ -42,7 +42,7 @@ class _Layer(ctypes.Structure):
     _fields_ = [(n, _pointer) for n in ("norm", "qkv", "bias", "out", "norm_after", "gate_up", "down")]
 
 
-class _Model(ctypes.Structure):
+class _CompiledModel(ctypes.Structure):
     """Mirrors `Model` of step.cpp."""
 
     _fields_ = [
@@ -95,7 +95,7 @@ class CompiledStep:
             list(self._pool.map(some, bounds[:-1], bounds[1:]))
         return logits
 
-    def _fill(self, decoder: Decoder) -> _Model:
+    def _fill(self, decoder: Decoder) -> _CompiledModel:
         layers = (_Layer * decoder.config.layers)()
         for layer, weights in zip(layers, decoder.layers, strict=True):
             layer.norm, layer.norm_after = self._plain(weights.norm), self._plain(weights.norm_after)
@@ -108,7 +108,7 @@ class CompiledStep:
         sizes = (c.vocabulary, c.hidden, c.layers, c.heads, c.kv_heads, c.head_width, feed_forward)
         plain = [self._plain(t) for t in (decoder.embedding, decoder.norm)]
         angles = [self._plain(t) for t in (decoder.cos, decoder.sin)]
-        return _Model(*sizes, c.epsilon, *plain, self._panels(decoder.head), *angles, ctypes.addressof(layers))
+        return _CompiledModel(*sizes, c.epsilon, *plain, self._panels(decoder.head), *angles, ctypes.addressof(layers))
 
     def _plain(self, tensor: Tensor) -> int:
         """The address of a float32 tensor's values."""

@@ -131,7 +131,7 @@ class _Flat:
     def _inside(self, kind: ast.ClassDef, call: ast.Call, name: str, path: str) -> list[ast.stmt]:
         """The lines of a class's constructor under the names that they have in the model."""
         init = _method(kind, "__init__")
-        renamed = _Renamed(self, name, path, _bound(init.args, call), _assigned(init))
+        renamed = _Inlined(self, name, path, _bound(init.args, call), _assigned(init))
         lines = [s for s in init.body if not _is_super(s) and not _is_text(s)]
         return [renamed.visit(copy.deepcopy(s)) for s in lines]
 
@@ -176,7 +176,7 @@ class _Flat:
         given = _bound(forward.args, call)
         changed = _assigned(forward) & set(given)
         path = self.paths.get(name, name)
-        renamed = _Renamed(self, name, path, {k: v for k, v in given.items() if k not in changed}, _assigned(forward))
+        renamed = _Inlined(self, name, path, {k: v for k, v in given.items() if k not in changed}, _assigned(forward))
         begin = [ast.Assign([ast.Name(renamed.local(k), ast.Store())], given[k], lineno=0) for k in sorted(changed)]
         result = ast.Assign(targets, last.value, lineno=0)
         values = [renamed.visit(copy.deepcopy(s)) for s in lines]
@@ -209,7 +209,7 @@ class _Flat:
                     raise _Closed("a module that is used otherwise than called")
 
 
-class _Renamed(ast.NodeTransformer):
+class _Inlined(ast.NodeTransformer):
     """A line of a module's method as one of the model's."""
 
     def __init__(self, flat: _Flat, name: str, path: str, given: dict[str, ast.expr], own: set[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError
 from kernelwright.generation import load_backend
-from kernelwright.policies.openai_http import Settings
+from kernelwright.policies.openai_http import EndpointSettings
 from kernelwright.policies.starter import ConversationPolicy, SampledAnswer, StarterPolicy, room_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class HFPolicy(StarterPolicy):
         kind, _, model = spec.partition(":")
         if not model:
             raise ConfigError(f"{kind}: names no model", hint=f"write {kind}:FOLDER or {kind}:OWNER/NAME")
-        own = Settings.from_environment()
+        own = EndpointSettings.from_environment()
         share = top_p if top_p is not None else own.top_p
         backend = load_backend(KINDS[kind], model, tempered=True)
         return cls(

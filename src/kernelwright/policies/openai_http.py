@@ -49,7 +49,7 @@ BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class EndpointSettings:
     """How to ask. Prices are in US dollars for a million tokens, where the user states them."""
 
     temperature: float = 0.8
@@ -63,7 +63,7 @@ class Settings:
     price_out: float | None = None
 
     @classmethod
-    def from_environment(cls) -> Settings:
+    def from_environment(cls) -> EndpointSettings:
         """Overrides by KERNELWRIGHT_<FIELD>; raises `ConfigError` for a value that is no number, or out of range."""
         values: dict[str, Any] = {}
         for name, kind in cls.__annotations__.items():
@@ -74,12 +74,14 @@ class Settings:
 class OpenAIPolicy:
     """A model behind an HTTP endpoint. Threads may share one policy, until it is stopped."""
 
-    def __init__(self, model: str, base_url: str, settings: Settings | None = None, cache: Path | None = None) -> None:
+    def __init__(
+        self, model: str, base_url: str, settings: EndpointSettings | None = None, cache: Path | None = None
+    ) -> None:
         self.name = f"openai:{model}"
         self.model = model
         base = base_url.rstrip("/")
         self.url = f"{base if base.endswith('/v1') else base + '/v1'}/chat/completions"
-        self.settings = settings or Settings()
+        self.settings = settings or EndpointSettings()
         self.cache = cache
         self.spent = Usage()
         self._slots = threading.Semaphore(self.settings.concurrency)
@@ -100,7 +102,7 @@ class OpenAIPolicy:
             raise ConfigError(
                 f"openai:{spec} names no model and endpoint", hint="write openai:MODEL@http://HOST:PORT/v1"
             )
-        settings = Settings.from_environment()
+        settings = EndpointSettings.from_environment()
         if temperature is not None:
             settings = replace(settings, temperature=temperature)
         if top_p is not None:

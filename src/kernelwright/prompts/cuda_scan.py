@@ -35,7 +35,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Token:
+class CudaToken:
     """One token of a source, by bytes."""
 
     text: str
@@ -133,7 +133,7 @@ def scan_joined(
     return [Span(places[s.start], places[s.end - 1] + 1, s.kind) for s in spans]
 
 
-def _literals(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+def _literals(tokens: Sequence[CudaToken]) -> Iterator[list[CudaToken]]:
     """String literals that hold a kernel; those side by side are one."""
     for is_literal, group in groupby(tokens, key=lambda t: t.literal):
         run = list(group) if is_literal else []
@@ -141,7 +141,7 @@ def _literals(tokens: Sequence[Token]) -> Iterator[list[Token]]:
             yield run
 
 
-def _inside(token: Token, data: bytes) -> tuple[int, int, bool]:
+def _inside(token: CudaToken, data: bytes) -> tuple[int, int, bool]:
     """Where the content of a literal stands, and whether it has escapes."""
     piece = data[token.start : token.end]
     raw = _RAW.match(piece)
@@ -151,7 +151,7 @@ def _inside(token: Token, data: bytes) -> tuple[int, int, bool]:
     return token.start + opening, token.start + max(end, opening), raw is None
 
 
-def _tokens(data: bytes) -> Iterator[Token]:
+def _tokens(data: bytes) -> Iterator[CudaToken]:
     """The source's tokens in order: no comments, and literals and directives in one piece."""
     stack: list[Node] = [_parser().parse(data).root_node]
     while stack:
@@ -160,7 +160,7 @@ def _tokens(data: bytes) -> Iterator[Token]:
             continue
         if node.child_count == 0 or node.type in _ATOMS:
             piece = data[node.start_byte : node.end_byte].rstrip()  # a directive's token has the end of its line
-            yield Token(
+            yield CudaToken(
                 piece.decode("utf-8", "replace"),
                 node.start_byte,
                 node.start_byte + len(piece),
@@ -171,7 +171,7 @@ def _tokens(data: bytes) -> Iterator[Token]:
             stack.extend(reversed(node.children))
 
 
-def _named(tokens: Sequence[Token]) -> list[Token]:
+def _named(tokens: Sequence[CudaToken]) -> list[CudaToken]:
     """The tokens, with the qualifier's text for those whose name a directive defines as qualifiers."""
     defined = [match for token in tokens if (match := _ALIAS.match(token.text))]
     names = {m[1]: "__global__" if "__global__" in m[2] else "__device__" for m in defined if "__" in m[2]}
@@ -181,7 +181,7 @@ def _named(tokens: Sequence[Token]) -> list[Token]:
 class _Scanner:
     """Finds spans in one list of tokens."""
 
-    def __init__(self, tokens: Sequence[Token], data: bytes) -> None:
+    def __init__(self, tokens: Sequence[CudaToken], data: bytes) -> None:
         self.tokens = tokens
         self.data = data
 

@@ -15,11 +15,11 @@ def run(model: str, host: str, port: int, **options: Any) -> None:
 
     from kernelwright.inference import load_engine
     from kernelwright.serve.app import make_app, served_name
-    from kernelwright.serve.worker import Worker
+    from kernelwright.serve.worker import GenerationWorker
 
     listening = _listen(host, port)
     name = served_name(model)
-    worker = Worker(load_engine(model, **options))
+    worker = GenerationWorker(load_engine(model, **options))
     config = uvicorn.Config(make_app(worker, name), log_level="warning", timeout_graceful_shutdown=3)
 
     class Server(uvicorn.Server):

@@ -22,7 +22,7 @@ from kernelwright.inference.repeating import Asking, asking
 from kernelwright.records import Message
 from kernelwright.serve.protocol import ApiError, ChatRequest, CompletionRequest
 from kernelwright.serve.text import TextStream
-from kernelwright.serve.worker import Job, Worker
+from kernelwright.serve.worker import GenerationJob, GenerationWorker
 
 WATCH_SECONDS = 0.5
 """Between looks at whether a client that waits is still there."""
@@ -35,7 +35,7 @@ def served_name(model: str) -> str:
     return Path(named).resolve().name if named else "starter"
 
 
-def make_app(worker: Worker, name: str) -> FastAPI:
+def make_app(worker: GenerationWorker, name: str) -> FastAPI:
     """The application around a worker."""
     app = FastAPI(title="kernelwright", docs_url=None, redoc_url=None, openapi_url=None)
     server = _Server(worker, name)
@@ -52,7 +52,7 @@ def make_app(worker: Worker, name: str) -> FastAPI:
 
 
 class _Server:
-    def __init__(self, worker: Worker, name: str) -> None:
+    def __init__(self, worker: GenerationWorker, name: str) -> None:
         self.worker, self.name = worker, name
         self.engine = worker.engine
         self.tokenizer = worker.engine.tokenizer
@@ -116,13 +116,13 @@ class _Server:
 
     def _submit(
         self, asked: ChatRequest | CompletionRequest, prompts: list[list[int]], schedules: Sequence[str] = ()
-    ) -> list[Job]:
+    ) -> list[GenerationJob]:
         """Jobs for all choices; of a model with several schedules they are begun with each in turn."""
         self._check_name(asked.model)
         refused = asked.unsupported()
         if refused is not None:
             raise ApiError(400, f"{refused} is not supported by this server", param=refused, code="unsupported_value")
-        jobs: list[Job] = []
+        jobs: list[GenerationJob] = []
         try:
             for prompt in prompts:
                 samplings = asked.samplings()
@@ -217,7 +217,7 @@ class _TextChoices:
 class _Answer:
     """The reply to one request: the jobs that make its choices."""
 
-    def __init__(self, server: _Server, prefix: str, jobs: Sequence[Job]) -> None:
+    def __init__(self, server: _Server, prefix: str, jobs: Sequence[GenerationJob]) -> None:
         self.server, self.jobs = server, jobs
         self.id = f"{prefix}-{uuid.uuid4().hex}"
         self.created = int(time.time())
@@ -254,7 +254,7 @@ class _Answer:
         finally:
             self.cancel()
 
-    async def _finish(self, job: Job) -> None:
+    async def _finish(self, job: GenerationJob) -> None:
         async for _ in job.progress():
             continue
 
@@ -297,7 +297,7 @@ class _Answer:
     async def _follow(
         self,
         index: int,
-        job: Job,
+        job: GenerationJob,
         choices: _ChatChoices | _TextChoices,
         stops: Sequence[str],
         news: asyncio.Queue[dict[str, Any] | BaseException | None],

@@ -30,7 +30,7 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class _Request(BaseModel):
+class _OpenRequest(BaseModel):
     """What both endpoints take. Fields that clients send and that change nothing here are let through."""
 
     model_config = ConfigDict(extra="allow")
@@ -103,7 +103,7 @@ class ChatMessage(BaseModel):
         return "" if value is None else value
 
 
-class ChatRequest(_Request):
+class ChatRequest(_OpenRequest):
     """`POST /v1/chat/completions`."""
 
     messages: list[ChatMessage] = Field(min_length=1)
@@ -114,7 +114,7 @@ class ChatRequest(_Request):
         return self.max_completion_tokens or self.max_tokens or MAX_TOKENS
 
 
-class CompletionRequest(_Request):
+class CompletionRequest(_OpenRequest):
     """`POST /v1/completions`. Special tokens may be spelled out in a prompt."""
 
     prompt: str | list[int] | list[str] | list[list[int]]

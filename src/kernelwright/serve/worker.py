@@ -11,7 +11,7 @@ from kernelwright.inference.engine import Engine, Running
 from kernelwright.inference.sampling import Sampling
 
 
-class Job:
+class GenerationJob:
     """One answer on its way, for one coroutine."""
 
     def __init__(self, running: Running) -> None:
@@ -37,21 +37,21 @@ class Job:
             yield len(self.running.ids)
 
 
-class Worker:
+class GenerationWorker:
     """One engine and its thread. Coroutines add jobs; all that are there at once share the engine's batch."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._jobs: list[Job] = []
+        self._jobs: list[GenerationJob] = []
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
 
-    def submit(self, prompt: Sequence[int], samplings: Sequence[Sampling]) -> list[Job]:
+    def submit(self, prompt: Sequence[int], samplings: Sequence[Sampling]) -> list[GenerationJob]:
         """Jobs for one prompt. Raises `ConfigError` where the prompt is too long or a setting is out of range."""
         with self._changed:
-            jobs = [Job(self.engine.add(prompt, sampling)) for sampling in samplings]
+            jobs = [GenerationJob(self.engine.add(prompt, sampling)) for sampling in samplings]
             self._jobs += jobs
             self._changed.notify_all()
         return jobs
