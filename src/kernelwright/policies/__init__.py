@@ -1,4 +1,4 @@
-"""Policies: who proposes candidates. One protocol, one table; each policy is one module.
+"""Policies propose candidates. `base` has their protocol, `load_policy` their table; each policy is one module.
 
 template                    parametric CUDA templates, offline
 starter[:FOLDER]            the small model that ships with the package, or another checkpoint of its shape; offline
@@ -35,10 +35,11 @@ def load_policy(
     top_p: float | None = None,
     conversation: bool = False,
 ) -> Policy:
-    """The policy that a spec names. `cache` is the folder for answers that cost something. Raises `ConfigError`.
+    """Loads the policy that a spec names. Raises `ConfigError`.
 
-    `temperature` and `top_p` hold for policies that sample; the others have no use for them. `conversation` has a
-    model that is asked with the task alone, as ours are, asked with whole conversations.
+    `cache` is the folder for answers of paid endpoints. `temperature` and `top_p` hold for policies that sample; the
+    others ignore them. With `conversation`, a model that is otherwise prompted with the task alone, as ours are, is
+    prompted with whole conversations.
     """
     kind, _, rest = spec.partition(":")
     if kind == "template":

@@ -1,4 +1,4 @@
-"""Asking a policy from many threads at once: one by one, or gathered into batches where the policy takes batches."""
+"""Shares a policy between threads: requests go one by one, or in batches where the policy takes batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelwright.errors import HarnessError, PolicyError
 from kernelwright.policies.base import Answer, Policy, Request, ask
 
 LINGER_SECONDS = 0.02
-"""How long a batch waits for more questions once it has one."""
+"""Time for which a batch waits for more requests once it has one."""
 MAX_BATCH = 256
 PARALLEL = 4
 
@@ -27,16 +27,16 @@ class Asker:
         self.policy = policy
         self.many: Callable[[list[Request]], list[Any]] | None = getattr(policy, "generate_many", None)
         self.each: Callable[..., None] | None = getattr(policy, "generate_each", None)
-        """Of a policy that says of each answer when it has ended, and can be stopped between."""
+        """Set for a policy that reports each answer when it has ended, and can be stopped in between."""
         self.parallel = int(getattr(policy, "parallel", MAX_BATCH if self.many else PARALLEL))
-        """How many questions may be open at once to some avail."""
+        """Number of concurrent requests beyond which more bring nothing."""
         self._changed = threading.Condition()
         self._waiting: list[Waiting] = []
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def ask(self, request: Request) -> Answer:
-        """The answer to one question; raises `PolicyError` where there is none."""
+        """Returns the answer to one request. Raises `PolicyError` where there is none."""
         if self.many is None:
             return ask(self.policy, request)
         future: Future[Answer] = Future()
@@ -55,7 +55,7 @@ class Asker:
             self._answer(batch)
 
     def _answer(self, batch: list[Waiting]) -> None:
-        """Answers a batch. One that the policy refuses is halved, so that only what it cannot answer fails."""
+        """Answers a batch. A batch that the policy refuses is halved, so that only unanswerable requests fail."""
         try:
             assert self.many is not None
             if self.each is not None:
@@ -85,7 +85,7 @@ class Asker:
                 future.set_exception(error)
 
     def _take(self) -> list[Waiting] | None:
-        """The next batch: what waits, once no more came for a moment; None when there will be none."""
+        """Returns the waiting requests once none has arrived for `LINGER_SECONDS`; None when closed."""
         with self._changed:
             while not self._waiting:
                 if self._closed:
@@ -100,7 +100,7 @@ class Asker:
             return batch
 
     def close(self) -> None:
-        """Answers nothing more; who waits gets a `PolicyError`. What is being answered is not waited for."""
+        """Stops answering: waiting callers get a `PolicyError`. The batch in progress is not waited for."""
         with self._changed:
             self._closed = True
             waiting, self._waiting = self._waiting, []

@@ -12,7 +12,7 @@ from kernelwright.records import Message, Task, Usage
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer of a policy: its text, what it cost, and why it ended (`stop`, `length`, …)."""
+    """One answer of a policy: its text, its cost, and the reason why it ended (`stop`, `length`, …)."""
 
     text: str
     usage: Usage = Usage()
@@ -22,8 +22,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """One question to a policy. `temperature` in place of the policy's own where it is given; 0 is greedy. `turn`, from
-    0, where the asker knows it: the messages may show fewer turns than there were."""
+    """One request to a policy.
+
+    `temperature` overrides the policy's own where it is given; 0 is greedy. `turn` counts from 0 and is None where the
+    caller does not know it: the messages may show fewer turns than there were.
+    """
 
     messages: tuple[Message, ...]
     seed: int
@@ -35,10 +38,10 @@ class Request:
 class Policy(Protocol):
     """Anything that answers a conversation about a task. Raises `PolicyError` when it has no answer.
 
-    One that samples takes a keyword `temperature` as well, and one that answers by the turn a keyword `turn` (`ask`
-    gives both where they are taken, None for what nobody knows). One that answers many at once also has
-    `generate_many(requests: Sequence[Request]) -> list[Answer]`, in the order of the requests. One that may wait long
-    for somebody else has `stop()`, after which it answers nothing more, and who waits is let go.
+    A policy that samples also takes a keyword `temperature`, and a policy that answers by the turn a keyword `turn`;
+    `ask` passes those that `generate` takes and that are known. A policy that answers batches also has
+    `generate_many(requests: Sequence[Request]) -> list[Answer]`, in the order of the requests. A policy that may wait
+    long for a server has `stop()`: it then answers nothing more, and waiting callers are released.
     """
 
     name: str
@@ -47,7 +50,7 @@ class Policy(Protocol):
 
 
 def ask(policy: Policy, request: Request) -> Answer:
-    """The answer of a policy, told as much of the request as it takes. Raises `PolicyError`."""
+    """Returns a policy's answer; passes those fields of the request that `generate` takes. Raises `PolicyError`."""
     taken = inspect.signature(policy.generate).parameters
     more: dict[str, Any] = {"temperature": request.temperature, "turn": request.turn}
     extra = {name: value for name, value in more.items() if value is not None and name in taken}
@@ -55,5 +58,5 @@ def ask(policy: Policy, request: Request) -> Answer:
 
 
 def turn_of(messages: Sequence[Message], turn: int | None = None) -> int:
-    """Which turn is asked for: the one that the asker names, else the number of answers that the messages show."""
+    """Returns the number of the requested turn: `turn` where it is given, else the count of assistant messages."""
     return sum(m.role == "assistant" for m in messages) if turn is None else turn

@@ -1,6 +1,6 @@
 """Any causal language model that transformers (or vLLM) loads, from a folder or the Hub, with its own chat template.
 
-For checkpoints that our engine does not compute. What generates is a back-end of `kernelwright.generation`.
+For checkpoints that our engine does not support. A back-end of `kernelwright.generation` generates.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ KINDS = {"hf": "transformers", "vllm": "vllm"}
 
 
 class HFPolicy(StarterPolicy):
-    """A model in this process. Settings as of endpoints: KERNELWRIGHT_TEMPERATURE, KERNELWRIGHT_MAX_TOKENS."""
+    """A model in this process. Reads the same environment variables as endpoints do (`EndpointSettings`)."""
 
     @classmethod
     def from_spec(cls, spec: str, *, temperature: float | None = None, top_p: float | None = None) -> HFPolicy:
-        """`hf:` or `vllm:` and a folder or a Hub id; what is on the Hub is fetched. Raises `ConfigError`."""
+        """Loads `hf:MODEL` or `vllm:MODEL`, a folder or a Hub id; Hub models are downloaded. Raises `ConfigError`."""
         kind, _, model = spec.partition(":")
         if not model:
             raise ConfigError(f"{kind}: names no model", hint=f"write {kind}:FOLDER or {kind}:OWNER/NAME")
@@ -42,9 +42,9 @@ class HFPolicy(StarterPolicy):
         )
 
     def answered(self, running: Running, seconds: float, asked: Asking) -> SampledAnswer:
-        """What was generated, as an answer that took so many seconds; without log-probabilities: those are tempered."""
+        """Makes the answer of a finished request. It has no log-probabilities: the back-end's are after temperature."""
         return replace(super().answered(running, seconds, asked), log_probs=())
 
 
 class HFConversationPolicy(ConversationPolicy, HFPolicy):
-    """The same, asked with whole conversations also where the model knows the task alone (`ConversationPolicy`)."""
+    """An `HFPolicy` that is always prompted with whole conversations (`ConversationPolicy`)."""

@@ -1,7 +1,8 @@
-"""Any endpoint that speaks OpenAI's chat completions: plain HTTP, with retries, a bound on concurrency, an account of
-tokens and cost, and a cache by request, so that a rerun sends nothing twice.
+"""A policy behind any endpoint that speaks OpenAI's chat completions.
 
-The key comes from KERNELWRIGHT_API_KEY or OPENAI_API_KEY and is neither logged nor part of any cache key.
+Plain HTTP with retries, a bound on concurrency, a count of tokens and cost, and a cache by request, so that a rerun
+sends nothing twice. The API key comes from KERNELWRIGHT_API_KEY or OPENAI_API_KEY; it is neither logged nor part of a
+cache key.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from kernelwright.records import Message, Task, Usage
 
 RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
 LOOK_SECONDS = 0.3
-"""How often who waits looks whether the policy was stopped."""
+"""Interval at which a waiting thread checks whether the policy was stopped."""
 MOST_BYTES = 64 << 20
-"""Of a reply: more is none."""
+"""The bound on a reply's size; a larger reply is an error."""
 MOST_TOKENS = 2**40
-"""That a reply may say it took: more is no count."""
+"""The bound on a token count in a reply; a larger one counts as 0."""
 CHECK = "check that the address is that of chat completions, and what the server's own log says"
 BOUNDS = {
     "temperature": (0.0, 100.0),
@@ -45,12 +46,15 @@ BOUNDS = {
     "price_in": (0.0, 1e9),
     "price_out": (0.0, 1e9),
 }
-"""What each setting may be at least and at most."""
+"""Least and greatest value of each setting."""
 
 
 @dataclass(frozen=True)
 class EndpointSettings:
-    """How to ask. Prices are in US dollars for a million tokens, where the user states them."""
+    """Sampling and HTTP settings. Prices are in US dollars per million tokens, None where the user states none.
+
+    `timeout` and `first_wait` are in seconds; the wait doubles with every retry.
+    """
 
     temperature: float = 0.8
     top_p: float | None = None
@@ -64,7 +68,7 @@ class EndpointSettings:
 
     @classmethod
     def from_environment(cls) -> EndpointSettings:
-        """Overrides by KERNELWRIGHT_<FIELD>; raises `ConfigError` for a value that is no number, or out of range."""
+        """Reads KERNELWRIGHT_<FIELD> for each field. Raises `ConfigError` for a value out of range or not a number."""
         values: dict[str, Any] = {}
         for name, kind in cls.__annotations__.items():
             values[name] = number_of_environment(f"KERNELWRIGHT_{name.upper()}", *BOUNDS[name], kind == "int")
@@ -95,7 +99,10 @@ class OpenAIPolicy:
     def from_spec(
         cls, spec: str, cache: Path | None, *, temperature: float | None = None, top_p: float | None = None
     ) -> OpenAIPolicy:
-        """`MODEL@BASE_URL`; without a URL, OPENAI_BASE_URL or OpenAI's own."""
+        """Makes the policy for `MODEL@BASE_URL`; without a URL, OPENAI_BASE_URL or OpenAI's own.
+
+        Raises `ConfigError` for a spec without a model, or with no valid address.
+        """
         model, _, url = spec.rpartition("@") if "@" in spec else (spec, "", "")
         url = url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
         if not model or not _is_address(url):
@@ -111,13 +118,13 @@ class OpenAIPolicy:
 
     @property
     def parallel(self) -> int:
-        """How many questions may be asked at once."""
+        """The number of concurrent requests."""
         return self.settings.concurrency
 
     def generate(
         self, messages: Sequence[Message], *, seed: int, task: Task | None = None, temperature: float | None = None
     ) -> Answer:
-        """One answer, from the cache or the endpoint. Raises `PolicyError` when there is none in the end."""
+        """Returns one answer, from the cache or the endpoint. Raises `PolicyError` when all retries fail."""
         body = {
             "model": self.model,
             "messages": [{"role": m.role, "content": m.content} for m in messages],
@@ -140,7 +147,7 @@ class OpenAIPolicy:
         return answer
 
     def stop(self) -> None:
-        """Asks nothing more. Who waits for an answer, for a free place or for the next try gets a `PolicyError`."""
+        """Stops asking. Threads that wait for an answer, a free slot or the next retry get a `PolicyError`."""
         self._stopped.set()
 
     def _check(self) -> None:
@@ -149,7 +156,7 @@ class OpenAIPolicy:
 
     @contextlib.contextmanager
     def _slot(self) -> Iterator[None]:
-        """One of the places of those that ask at once."""
+        """Holds one of the `concurrency` slots."""
         while not self._slots.acquire(timeout=LOOK_SECONDS):
             self._check()
         try:
@@ -159,8 +166,10 @@ class OpenAIPolicy:
             self._slots.release()
 
     def _send(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
-        """One request, in a thread of its own: nothing wakes one that reads from a silent endpoint, and once the policy
-        was stopped nobody need wait for it."""
+        """Sends one request in a thread of its own.
+
+        A thread that reads from a silent endpoint cannot be woken; after `stop` its caller need not wait for it.
+        """
         done: Future[httpx.Response] = Future()
 
         def send() -> None:
@@ -175,7 +184,7 @@ class OpenAIPolicy:
         return done.result()
 
     def _fetch(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
-        """A reply, read whole within the time and the size that one may have: a server may never come to an end."""
+        """Reads a whole reply within `timeout` and `MOST_BYTES`, since a server may stream without end."""
         ends = time.monotonic() + self.settings.timeout
         parts: list[bytes] = []
         size = 0
@@ -191,7 +200,7 @@ class OpenAIPolicy:
             return httpx.Response(response.status_code, headers=kept, content=b"".join(parts))
 
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Sends until there is a reply worth reading; waits longer each time, or as the endpoint says."""
+        """Sends with retries until a status outside `RETRIED` comes; backs off exponentially, or by `retry-after`."""
         key = _key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         problem = ""
@@ -230,7 +239,7 @@ class OpenAIPolicy:
             raise PolicyError(f"{self.url} answers {response.status_code}: {_detail(response)}", hint=CHECK)
         try:
             reply = response.json()
-        except (ValueError, RecursionError) as error:  # the latter of brackets in brackets
+        except (ValueError, RecursionError) as error:  # RecursionError: deeply nested JSON
             raise PolicyError(
                 f"{self.url} answered something that is not JSON: {response.text[:80]!r}", hint=CHECK
             ) from error
@@ -313,7 +322,7 @@ def _is_address(url: str) -> bool:
 
 
 def _key() -> str:
-    """The key, empty where there is none. Raises `ConfigError`, without the key, for one that no header can hold."""
+    """Returns the API key, or an empty string. Raises `ConfigError`, without the key, where no header can hold it."""
     name = "KERNELWRIGHT_API_KEY" if os.environ.get("KERNELWRIGHT_API_KEY") else "OPENAI_API_KEY"
     key = os.environ.get(name, "").strip()
     if not all(" " < c <= "~" for c in key):

@@ -1,6 +1,6 @@
 """Replays answers from a file: recorded model output, written by hand, or made by another tool.
 
-FILE.jsonl   one {"answer": TEXT} a line, with "task_id", "turn" or "seed" where the answer is for that one only
+FILE.jsonl   one {"answer": TEXT} a line, with "task_id", "turn" or "seed" to restrict an answer to them
 other        the whole file is one answer; a .py file is taken as a candidate
 """
 
@@ -15,11 +15,11 @@ from kernelwright.policies.base import Answer, turn_of
 from kernelwright.records import Message, Task
 
 _Key = tuple[str | None, int, int | None]
-"""Task, turn and seed that an answer is for; None: any."""
+"""Task, turn and seed of an answer; None matches any."""
 
 
 class ScriptedPolicy:
-    """Gives each conversation the answer that belongs to its turn. Holds no state between calls."""
+    """Returns the recorded answer for each turn of a conversation. Holds no state between calls."""
 
     def __init__(self, path: Path) -> None:
         self.name = f"scripted:{path.name}"
@@ -29,7 +29,7 @@ class ScriptedPolicy:
     def generate(
         self, messages: Sequence[Message], *, seed: int, task: Task | None = None, turn: int | None = None
     ) -> Answer:
-        """The answer for this turn: where it is not given, the number of answers already in the conversation."""
+        """Returns the answer for a turn; without `turn`, for the count of assistant messages. Raises `PolicyError`."""
         turn = turn_of(messages, turn)
         name = task.task_id if task else None
         for key in ((name, turn, seed), (name, turn, None), (None, turn, seed), (None, turn, None)):

@@ -1,7 +1,7 @@
-"""The starter policy: a small decoder of ours, run by our own engine, offline, on the processor or a GPU.
+"""The starter policy: our small decoder, run by our own engine, offline, on the CPU or a GPU.
 
-It is asked with the task's source alone. It was not trained on feedback, so each turn of a conversation is a sample of
-its own: the first one greedy, unless a temperature is given, since that is the likeliest to be right.
+Its prompt is the task's source alone. It was not trained on feedback, so each turn of a conversation is an independent
+sample. The first turn is greedy, unless a temperature is given, since the greedy answer is the likeliest to be right.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 TEMPERATURE = 0.8
 MAX_TOKENS = 3584
-"""Networks need that much; the context of 4096 has to hold the task, too."""
+"""Answers to whole networks need that many; the context of 4096 tokens has to hold the task, too."""
 
 
 @dataclass(frozen=True)
 class SampledAnswer(Answer):
-    """An answer with its tokens, the one that ends it included, and the model's log-probability of each."""
+    """An answer with its token ids, the end token included, and the model's log-probability of each."""
 
     token_ids: tuple[int, ...] = ()
     log_probs: tuple[float, ...] = ()
@@ -40,14 +40,14 @@ class SampledAnswer(Answer):
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a request begins with. `asked`: what makes an answer to the task of what the model writes."""
+    """The token ids of a request. `asked` turns the model's text into an answer to the original task."""
 
     ids: list[int]
     asked: Asking = Asking("")
 
 
 class StarterPolicy:
-    """A checkpoint that answers tasks. Threads may share one; what they ask at once should come as `generate_many`."""
+    """A checkpoint that answers tasks. Threads may share it; concurrent requests should come as `generate_many`."""
 
     def __init__(
         self,
@@ -63,15 +63,17 @@ class StarterPolicy:
         self.engine = engine
         self.name = name
         self.room = max_tokens if room is None else room
-        """Tokens of the context that a conversation leaves for an answer."""
+        """Tokens of the context reserved for an answer."""
         self.temperature, self.top_p, self.top_k, self.max_tokens = temperature, top_p, top_k, max_tokens
         self._turn = threading.Lock()
-        self.sampling(0, None)  # says at once what is out of range
+        self.sampling(0, None)  # raises at once for a setting out of range
 
     @classmethod
     def from_spec(cls, spec: str, *, temperature: float | None = None, top_p: float | None = None) -> StarterPolicy:
-        """`starter` or `starter:FOLDER`. What is not given comes from KERNELWRIGHT_TEMPERATURE, _TOP_P, _TOP_K and
-        _MAX_TOKENS. Raises `ConfigError`."""
+        """Loads `starter` or `starter:FOLDER`. Raises `ConfigError`.
+
+        Defaults come from KERNELWRIGHT_TEMPERATURE, _TOP_P, _TOP_K and _MAX_TOKENS.
+        """
         stated = (
             temperature if temperature is not None else number_of_environment("KERNELWRIGHT_TEMPERATURE", 0.0, 100.0)
         )
@@ -90,7 +92,7 @@ class StarterPolicy:
 
     @property
     def parallel(self) -> int:
-        """How many questions are best asked at once: two rounds of the back-end's rows."""
+        """The best number of concurrent requests: twice the back-end's batch rows."""
         return 2 * self.engine.rows
 
     def generate(
@@ -102,14 +104,14 @@ class StarterPolicy:
         temperature: float | None = None,
         turn: int | None = None,
     ) -> SampledAnswer:
-        """One answer: greedy on the first turn where no temperature is given anywhere. Raises `PolicyError`."""
+        """Returns one answer: greedy on the first turn where no temperature is given. Raises `PolicyError`."""
         if temperature is None and self.temperature is None and turn_of(messages, turn) == 0:
             temperature = 0.0
         (answer,) = self.generate_many([Request(tuple(messages), seed, task, temperature, turn)])
         return answer
 
     def generate_many(self, requests: Sequence[Request]) -> list[SampledAnswer]:
-        """One answer a request, computed together. Raises `PolicyError` where a task is too long for the model."""
+        """Answers requests in one batch. Raises `PolicyError` where a task is too long for the model."""
         found: dict[int, SampledAnswer] = {}
         self.generate_each(requests, found.__setitem__)
         return [found[number] for number in range(len(requests))]
@@ -120,8 +122,10 @@ class StarterPolicy:
         done: Callable[[int, SampledAnswer], None],
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """The same; `done` gets a request's number and its answer as soon as that has ended. Once `stopped` says so,
-        the others are given up: `PolicyError`."""
+        """Answers requests in one batch; `done` gets a request's number and its answer as soon as it has ended.
+
+        Raises `PolicyError` where a task is too long, and once `stopped` returns true.
+        """
         began = time.monotonic()
         prompts = [self.asked(r) for r in requests]
         samplings = [self.sampling(r.seed, r.temperature) for r in requests]
@@ -142,17 +146,19 @@ class StarterPolicy:
             raise PolicyError(str(error), hint=error.hint) from error
 
     def asked(self, request: Request) -> Prompt:
-        """A request's prompt, with the beginning of its answer where the model knows several schedules.
+        """Makes a request's prompt, with the answer's first line where the model knows several schedules.
 
-        A greedy first try has the first of them; others take turns by the request's seed.
+        A greedy first try takes the first schedule; the request's seed chooses for all others.
         """
         prompt = self.prompt(request.messages, request.task)
         begin = self.begin(request) if self.engine.bare_task else ""
         return Prompt([*prompt.ids, *self.engine.tokenizer.encode(begin)], prompt.asked) if begin else prompt
 
     def begin(self, request: Request) -> str:
-        """What the answer to a request is begun with (`chat.begun`): nothing where it asks for a speed, which is what
-        the model is to choose its schedule by."""
+        """Returns the text that the answer begins with (`chat.begun`).
+
+        It is empty where the request asks for a speed: the model then chooses the schedule by that speed.
+        """
         if speed_asked(request.messages):
             return ""
         first = turn_of(request.messages, request.turn) == 0
@@ -160,7 +166,7 @@ class StarterPolicy:
         return begun(self.engine.schedules, 0 if first and greedy else request.seed)
 
     def prompt(self, messages: Sequence[Message], task: Task | None) -> Prompt:
-        """The task as the user's turn, as the model can read it; for other models the conversation."""
+        """Makes the prompt: the task alone in the normal form that our models read, else the conversation."""
         if not self.engine.bare_task:
             return Prompt(self.engine.tokenizer.prompt(messages))
         asked = asking(task_prompt(task.source) if task is not None else source_of(messages))
@@ -168,11 +174,11 @@ class StarterPolicy:
         return Prompt(self.engine.tokenizer.prompt([Message(role="user", content=words)]), asked)
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        """Whether a conversation leaves room for an answer."""
+        """Tells whether a conversation leaves room for an answer."""
         return len(self.prompt(messages, None).ids) <= self.engine.context - self.room
 
     def sampling(self, seed: int, temperature: float | None) -> Sampling:
-        """How a request is drawn: with its own temperature, or the policy's."""
+        """Returns a request's sampling settings, with its own temperature or the policy's. Raises `ConfigError`."""
         from kernelwright.inference.sampling import Sampling
 
         own = self.temperature if self.temperature is not None else TEMPERATURE
@@ -180,32 +186,32 @@ class StarterPolicy:
         return Sampling(chosen, self.top_p, self.top_k, self.max_tokens, seed).checked()
 
     def answered(self, running: Running, seconds: float, asked: Asking) -> SampledAnswer:
-        """What was generated, as an answer to the task that took so many seconds; its tokens as drawn."""
+        """Makes the answer of a finished request; `seconds` is the time it took. Its tokens stay as drawn."""
         usage = Usage(prompt_tokens=len(running.prompt), completion_tokens=len(running.ids), seconds=round(seconds, 3))
         text, drawn = asked.answered(running.text), (tuple(running.ids), tuple(running.log_probs))
         return SampledAnswer(text, usage, running.finish_reason, self.name, *drawn)
 
 
 class ConversationPolicy(StarterPolicy):
-    """The same, asked with whole conversations: for a model that was trained on what became of its answers."""
+    """A starter policy whose prompt is the whole conversation, for a model that was trained on feedback."""
 
     def begin(self, request: Request) -> str:
-        """Nothing: what it was trained to choose, it chooses."""
+        """Returns an empty string: the model was trained to choose its schedule."""
         return ""
 
     @property
     def bare(self) -> bool:
-        """Whether a conversation begins with the task's source alone."""
+        """Tells whether a conversation begins with the task's source alone."""
         return self.engine.bare_task
 
     def prompt(self, messages: Sequence[Message], task: Task | None) -> Prompt:
-        """The conversation, as it is."""
+        """Makes the prompt of the unchanged conversation."""
         return Prompt(self.engine.tokenizer.prompt(messages))
 
 
 def room_of(max_tokens: int, context: int) -> int:
-    """Tokens that a conversation leaves for an answer: as many as the environment says, else half of the context at
-    most, for a limit that nobody chose would leave no earlier turn in it."""
+    """Returns the tokens reserved for an answer: `max_tokens` where the environment sets it, else at most half of the
+    context, since the default limit would leave no room for earlier turns."""
     return max_tokens if _stated_tokens() is not None else min(max_tokens, context // 2)
 
 

@@ -1,6 +1,6 @@
-"""Asking a generation back-end from many threads at once: each answer is there as soon as it is done.
+"""Shares a generation back-end between threads and returns each answer as soon as it is done.
 
-Unlike `asking.Asker`, which answers batch by batch: so that judging the short answers goes on beside the long ones.
+`asking.Asker` answers batch by batch; here short answers are judged while long ones are still being generated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Asked:
 
 
 class Stream:
-    """A starter policy that threads share, alone. Close it, or use it in a `with`."""
+    """A starter policy shared by threads; nothing else may use it meanwhile. Close it, or use it in a `with`."""
 
     def __init__(self, policy: StarterPolicy) -> None:
         self.policy = policy
@@ -39,12 +39,12 @@ class Stream:
         self._asked: list[_Asked] = []
         self._closed = False
         self.stepping = 0.0
-        """Since when (`time.time()`) the back-end has been at a step; 0 between steps."""
+        """Start (`time.time()`, in seconds) of the back-end's current step; 0 between steps."""
         self._thread = threading.Thread(target=self._serve, name="stream", daemon=True)
         self._thread.start()
 
     def ask(self, request: Request) -> SampledAnswer:
-        """The answer to one question; raises `PolicyError` where there is none."""
+        """Returns the answer to one request. Raises `PolicyError` where there is none."""
         prompt = self.policy.asked(request)
         sampling = self.policy.sampling(request.seed, request.temperature)
         with self._changed:
@@ -63,7 +63,7 @@ class Stream:
         try:
             self._answer()
         finally:
-            with contextlib.suppress(Exception):  # who waited was told what was wrong at first
+            with contextlib.suppress(Exception):  # callers got the first error already
                 self.policy.engine.rest()
 
     def _answer(self) -> None:
@@ -71,7 +71,7 @@ class Stream:
             self.stepping = time.time()
             try:
                 self.policy.engine.step()
-            except BaseException as error:  # who waits is told, each in its own thread
+            except BaseException as error:  # raised in each waiting thread
                 self._fail(error)
                 return
             finally:
@@ -80,18 +80,18 @@ class Stream:
             for one in done:
                 seconds = time.monotonic() - one.began
                 one.future.set_result(self.policy.answered(one.running, seconds, one.asked))
-            with self._changed:  # one that was asked meanwhile may be done as well: it is told the next time
+            with self._changed:  # a request added meanwhile may be done too: the next step reports it
                 self._asked = [one for one in self._asked if one not in done]
         self._fail(PolicyError("stopped before the policy had answered"))
 
     def _take(self) -> list[_Asked]:
-        """What is on its way, once there is anything; nothing when it is over."""
+        """Waits for requests and returns all open ones; empty once closed."""
         with self._changed:
             idle = not self._asked
             while not self._asked and not self._closed:
                 self._changed.wait(1.0)
             if idle and not self._closed:
-                self._changed.wait(LINGER_SECONDS)  # many ask at once: equal prompts are computed once
+                self._changed.wait(LINGER_SECONDS)  # requests come in bursts: equal prompts are computed once
             return [] if self._closed else list(self._asked)
 
     def _fail(self, error: BaseException) -> None:
@@ -100,13 +100,13 @@ class Stream:
             left, self._asked = self._asked, []
         for one in left:
             one.running.cancelled = True
-        with contextlib.suppress(Exception):  # who waits is told what was wrong at first
-            self.policy.engine.step()  # lets them go
+        with contextlib.suppress(Exception):  # callers get the first error
+            self.policy.engine.step()  # releases the cancelled requests
         for one in left:
             one.future.set_exception(error)
 
     def close(self) -> None:
-        """Answers nothing more; who waits gets a `PolicyError`."""
+        """Stops answering: waiting callers get a `PolicyError`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,7 +1,7 @@
 """The template policy: answers from the solution library, without model, key or network.
 
-It reads the reference's text only; where forward does something that no template knows, the answer says so. Later turns
-take other schedules, the plainest at last.
+It reads the reference's text only and raises where `forward` uses something that no template covers. Later turns take
+other schedules, the plainest last.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from kernelwright.solutions.read.reading import Unreadable
 
 
 class TemplatePolicy:
-    """Answers with a candidate made from a template. Raises `PolicyError` when it has none for the task."""
+    """Answers with a candidate made from a template."""
 
     name = "template"
 
     def generate(
         self, messages: Sequence[Message], *, seed: int, task: Task | None = None, turn: int | None = None
     ) -> Answer:
-        """One candidate; the turn, where it is not given, is the number of answers in the conversation."""
+        """Returns one candidate. Raises `PolicyError` where no template covers the task.
+
+        Without `turn`, the turn is the count of assistant messages.
+        """
         if task is None:
             raise PolicyError("the template policy needs the task itself", hint="use it through optimize")
         turn = turn_of(messages, turn)

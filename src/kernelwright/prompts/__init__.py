@@ -1,7 +1,7 @@
-"""What a policy is asked, and what its answers mean: task and feedback to messages, answers to candidates.
+"""Turns tasks and feedback into messages for a policy, and its answers into candidates.
 
-Prompts describe the task, the format of candidates and the rules; feedback says what happened, with the candidate's own
-lines. Neither ever holds expected outputs beyond the one element that a wrong verdict names.
+Prompts describe the task, the format of candidates and the rules; feedback gives the verdict with the candidate's own
+lines. Neither holds expected outputs beyond the one element that a `wrong` verdict names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From an answer's text to a candidate, or a clear reason why there is none.
+"""Parses an answer's text into a candidate, or into a clear reason why it holds none.
 
-The candidate is the last complete fenced block that defines the entry point. Reasoning (`reasoning`) does not count.
-An answer without any block may be the file itself, as small models trained on bare files give it.
+The candidate is the last complete fenced block that defines the entry point. Reasoning (`reasoning`) is skipped. An
+answer without any block may be the file itself: small models trained on bare files answer so.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _MAIN = re.compile(r"\bmain\s*\(")
 
 
 def reasoning(text: str) -> list[tuple[int, int]]:
-    """Where an answer reasons: from `<think>` to `</think>`, tags included, or to the end where it is never closed.
+    """Finds an answer's reasoning as (start, end) in characters: from `<think>` to `</think>`, tags included.
 
-    Templates that end the prompt with `<think>` leave the answer only the closing tag: it counts from the start.
+    Reasoning that is never closed goes to the end. Chat templates that end the prompt with `<think>` leave the answer
+    only the closing tag: its reasoning begins at 0.
     """
     found: list[tuple[int, int]] = []
     opened: int | None = None
@@ -47,32 +48,32 @@ def reasoning(text: str) -> list[tuple[int, int]]:
 
 
 def thoughts(text: str) -> str:
-    """The reasoning of an answer, without its tags."""
+    """Returns the reasoning of an answer, without its tags."""
     return "\n".join(_TAG.sub("", text[start:end]).strip() for start, end in reasoning(text))
 
 
 def without_reasoning(text: str) -> str:
-    """An answer without its reasoning."""
+    """Removes the reasoning from an answer."""
     for start, end in reversed(reasoning(text)):
         text = text[:start] + text[end:]
     return text
 
 
 def is_python(text: str, unknown: bool = True) -> bool:
-    """Whether a file is Python, not C++: by its first line that only one of them can have; `unknown` without any."""
+    """Tells Python from C++ by the first line that only one of them can contain; returns `unknown` without any."""
     match = _LINES.search(text)
     return unknown if match is None else match["python"] is not None
 
 
 def fenced(code: str) -> str:
-    """A file in a code block with the label of its language."""
+    """Wraps a file in a code block with the label of its language."""
     label = "python" if is_python(code) else "cuda" if detect_language(code) == "cuda" else "cpp"
     return f"```{label}\n{code.strip()}\n```"
 
 
 @dataclass(frozen=True)
 class ParseFailure:
-    """Why an answer holds no candidate, in one sentence that the policy can act on."""
+    """The reason why an answer holds no candidate, in one sentence that the policy can act on."""
 
     reason: str
 
@@ -87,7 +88,7 @@ class _Block:
 def parse_answer(
     text: str, entry_point: str = "ModelNew", provenance: Provenance | None = None
 ) -> Candidate | ParseFailure:
-    """The candidate of an answer."""
+    """Returns the candidate of an answer, or the reason why it holds none."""
     text = without_reasoning(text)
     if not text.strip():
         return ParseFailure("the answer is empty")
@@ -120,9 +121,9 @@ def parse_answer(
 
 
 def parse_program(text: str, provenance: Provenance | None = None) -> Candidate | ParseFailure:
-    """The whole CUDA program of an answer: its last complete fenced block that defines `main`.
+    """Returns the CUDA program of an answer: its last complete fenced block that defines `main`.
 
-    An answer without any block that is such a program as it stands is taken whole.
+    An answer without any block is taken whole where it is a CUDA program as it stands.
     """
     text = without_reasoning(text)
     if not text.strip():
@@ -142,7 +143,7 @@ def parse_program(text: str, provenance: Provenance | None = None) -> Candidate 
 
 
 def _unfenced(text: str, entry_point: str) -> str:
-    """What to do about an answer without a block; of one that looks like a file, what keeps it from being one."""
+    """Advises on an answer without a block; for an almost valid file, names the syntax error."""
     advice = "; put the whole file between ```python and ```"
     if not text.lstrip().startswith(("import ", "from ", "#", '"""')) or f"class {entry_point}" not in text:
         return advice
@@ -156,8 +157,10 @@ def _unfenced(text: str, entry_point: str) -> str:
 
 
 def whole_python(text: str) -> ast.Module | None:
-    """The tree of a text that is a Python file, with nothing around it: what looks like a fence in it stands in a
-    string, since it would not parse with one elsewhere."""
+    """Parses a text that is one Python file with nothing around it; None where it does not parse.
+
+    A fence in a text that parses stands in a string literal: anywhere else it would be a syntax error.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -167,13 +170,13 @@ def whole_python(text: str) -> ast.Module | None:
 
 
 def _is_file(text: str, entry_point: str) -> bool:
-    """Whether an answer is a Python file that defines the entry point."""
+    """Tells whether an answer is a Python file that defines the entry point."""
     tree = whole_python(text)
     return tree is not None and any(isinstance(n, ast.ClassDef) and n.name == entry_point for n in tree.body)
 
 
 def _blocks(text: str) -> list[_Block]:
-    """Fenced blocks in order; a fence is closed by one of at least its length without a label."""
+    """Returns the fenced blocks in order; a fence of at least the same length, without a label, closes one."""
     blocks: list[_Block] = []
     opened: tuple[str, str, int] | None = None
     for match in _FENCE.finditer(text):

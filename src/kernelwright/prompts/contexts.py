@@ -1,7 +1,7 @@
-"""What a policy is shown of its earlier turns: the message side of a rollout (`rollout.Exchange`).
+"""Chooses which earlier turns a policy sees: the message side of a rollout (`rollout.Exchange`).
 
-`recent`: the latest turns, oldest out first. `top_w`: the best turns by reward, in their order (Dr. Kernel's scaling of
-turns beyond the context). `summary`: as recent, but the reasoning of earlier answers is dropped (Kevin).
+`recent`: the latest turns; the oldest are dropped first. `top_w`: the best turns by reward, in their order (the scaling
+of turns beyond the context of Dr. Kernel). `summary`: as `recent`, without the reasoning of earlier answers (Kevin).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Score = Callable[[Evaluation | None], float | None]
 
 
 def shown_turns(turns: Sequence[Turn], kind: str, top_w: int, score: Score) -> list[int]:
-    """Numbers of the turns to show, in their order; a turn without a score counts as the least."""
+    """Returns the numbers of the turns to show, in order; a turn without a score ranks last."""
     numbers = list(range(len(turns)))
     if kind != "top_w" or len(turns) <= top_w:
         return numbers
@@ -27,19 +27,19 @@ def shown_turns(turns: Sequence[Turn], kind: str, top_w: int, score: Score) -> l
 
 
 def _best_first(turns: Sequence[Turn], score: Score) -> list[int]:
-    """Numbers of the turns, the best one first; of equal ones the later."""
+    """Ranks turn numbers by score, best first; the later turn wins a tie."""
     scores = [score(turn.evaluation) for turn in turns]
     worth = [float("-inf") if value is None else value for value in scores]
     return sorted(range(len(turns)), key=lambda i: (-worth[i], -i))
 
 
 def answer_of(turn: Turn, kind: str) -> str:
-    """An earlier answer as it is shown."""
+    """Returns an earlier answer as the policy sees it."""
     return without_reasoning(turn.answer).lstrip() if kind == "summary" else turn.answer
 
 
 def brief(candidate: Candidate | None, evaluation: Evaluation | None, parse_failure: str | None) -> str:
-    """What became of an answer, in a few lines: for small models with short contexts."""
+    """Summarizes an answer's evaluation in a few lines, for small models with short contexts."""
     if evaluation is not None and evaluation.verdict == "harness_error":
         return NOT_JUDGED
     if evaluation is None or candidate is None:
@@ -51,7 +51,7 @@ def brief(candidate: Candidate | None, evaluation: Evaluation | None, parse_fail
 
 
 def verdict_line(verdict: str, reason: str) -> str:
-    """The first of these lines."""
+    """Returns the first line of `brief`."""
     return f"{verdict}: {reason}"[:400]
 
 
@@ -65,8 +65,10 @@ def converse(
     score: Score,
     fits: Callable[[Sequence[Message]], bool],
 ) -> tuple[Message, ...]:
-    """The request and the shown turns with what became of them. Until `fits` holds the oldest go, of `top_w` those
-    that are worth least."""
+    """Returns the request and the shown turns with their feedback.
+
+    Drops turns until `fits` holds: the oldest first, with `top_w` the lowest-scored first.
+    """
     numbers = shown_turns(turns, kind, top_w, score)
     leaving = [i for i in reversed(_best_first(turns, score)) if i in numbers] if kind == "top_w" else list(numbers)
     while True:
@@ -81,10 +83,10 @@ def converse(
 
 
 def opening(task: Task, bare: bool) -> tuple[Message, ...]:
-    """How a conversation begins: with the request in words, or with the task alone."""
+    """Returns the first messages of a conversation: the request in words, or with `bare` the task alone."""
     return bare_task(task) if bare else initial_messages(task)
 
 
 def bare_task(task: Task) -> tuple[Message, ...]:
-    """The request that our own models know: the task's source in normal form."""
+    """Returns the request in our own models' form: the task's source in normal form."""
     return (Message(role="user", content=task_prompt(task.source)),)

@@ -1,4 +1,4 @@
-"""The messages that a policy gets: the first request, and what became of each candidate."""
+"""The messages to a policy: the first request, and feedback on each candidate."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def _rule(task: Task) -> str:
 
 
 NOT_JUDGED = "Your answer could not be judged, for a reason that has nothing to do with it."
-"""What is said of a fault of the harness, and all of it: its words tell of us, and mean nothing for the answer."""
+"""The whole feedback on a harness error: the error's text describes our fault and means nothing for the answer."""
 
 
 def initial_messages(task: Task) -> tuple[Message, ...]:
-    """The request for a first candidate."""
+    """Returns the request for a first candidate."""
     text = (
         f"Here is an example. For this reference\n\n```python\n{_EXAMPLE_TASK}```\n\nthis is a good answer:\n\n"
         f"```python\n{_EXAMPLE}```\n\n{_FORMAT}\n{_rule(task)}\n\n"
@@ -103,7 +103,7 @@ def initial_messages(task: Task) -> tuple[Message, ...]:
 
 
 def feedback(candidate: Candidate | None, evaluation: Evaluation | None, parse_failure: str | None) -> Message:
-    """What became of the last answer, and what to do next."""
+    """Returns the feedback on the last answer, with the next instruction."""
     if evaluation is not None and evaluation.verdict == "harness_error":
         return Message(role="user", content=f"{NOT_JUDGED} Write the whole file again, the same or a better one.")
     if evaluation is None or candidate is None:
@@ -130,14 +130,17 @@ def feedback(candidate: Candidate | None, evaluation: Evaluation | None, parse_f
 def conversation(
     task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate | None], budget: int
 ) -> tuple[Message, ...]:
-    """The messages of the next turn: the request, then as many of the latest answers as `budget` characters hold."""
+    """Returns the next turn's messages: the request, then as many of the latest answers as `budget` characters hold."""
     return continued(initial_messages(task), turns, candidates, budget)
 
 
 def continued(
     first: tuple[Message, ...], turns: Sequence[Turn], candidates: Sequence[Candidate | None], budget: int
 ) -> tuple[Message, ...]:
-    """A request, then as many of the latest answers and what became of them as `budget` characters hold."""
+    """Returns a request, then as many of the latest answers with their feedback as `budget` characters hold.
+
+    The latest answer is kept even where it exceeds the budget.
+    """
     left = budget - sum(len(m.content) for m in first)
     recent: list[Message] = []
     for turn, candidate in zip(reversed(turns), reversed(candidates), strict=True):
