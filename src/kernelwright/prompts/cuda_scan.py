@@ -1,10 +1,11 @@
-"""Where the device code and the launches of a CUDA source stand: a scan over tree-sitter's tokens.
+"""Finds the device code and the launches in a CUDA source by a scan over tree-sitter's tokens.
 
-Tokens come from a parse, so that brackets in comments, strings and directives do not count; what stands where is found
-by matching brackets over them, which works as well on code that does not parse: cut off, or with a bracket missing.
-It is a scanner, no compiler: macros are not expanded. A kernel or a launch inside one makes the whole directive a span,
-and where a file gives qualifiers or launches a name by `#define`, that name is one.
-Literals that hold a kernel, as for NVRTC, are scanned as sources of their own.
+Tokens come from a parse, so brackets in comments, strings and directives do not count. The scan matches brackets over
+tokens, so it also works on code that does not parse: cut off, or with a bracket missing.
+
+Macros are not expanded: a `#define` that contains a kernel or a launch is one span, and a name that a `#define` gives
+to a qualifier or a launch counts as that qualifier or launch. String literals that contain a kernel, as for NVRTC, are
+scanned as separate sources.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 Kind = Literal["kernel", "device", "launch", "config", "triton"]
-"""`kernel`, `device`: a function with its signature. `launch`: a statement that starts or prepares one. `config`: the
-definition of what its brackets name, and `dim3` declarations. `triton`: a jitted function with its decorators."""
+"""Kinds of spans.
+
+`kernel`, `device`: a function with its signature. `launch`: a statement that launches a kernel or prepares the launch.
+`config`: a `dim3` declaration, or the definition of a name in a launch's brackets. `triton`: a jitted function with its
+decorators.
+"""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of a text, by characters: `text[start:end]`."""
+    """A range of characters: `text[start:end]`."""
 
     start: int
     end: int
@@ -36,7 +41,7 @@ class Span:
 
 @dataclass(frozen=True)
 class CudaToken:
-    """One token of a source, by bytes."""
+    """One token of a source; `start` and `end` are byte offsets, `row` counts from 0."""
 
     text: str
     start: int
@@ -47,7 +52,7 @@ class CudaToken:
 
 _LAUNCH_CALLS = ("cudaLaunch", "cudaFuncSetAttribute", "cudaFuncSetCacheConfig", "cuLaunch", "hipLaunchKernel")
 MARKERS = ("__global__", "__device__", "<<<", "dim3 ", *_LAUNCH_CALLS)
-"""What a text that holds CUDA has at least one of."""
+"""Every text with CUDA contains at least one of these."""
 
 _ATOMS = (
     "string_literal",
@@ -68,16 +73,16 @@ _CLOSING = {close: open_ for open_, close in _OPENING.items()}
 _BOUNDARIES = (";", "{", "}")
 _BEFORE_A_STATEMENT = frozenset((*_BOUNDARIES, ":", "else", "do"))
 _DEFINED = re.compile(r"#[ \t]*define\b.*__global__.*\(", re.DOTALL)
-"""A directive that defines kernels; one that gives the qualifier another name does not."""
+"""A directive that defines a kernel; a mere alias of the qualifier does not match."""
 _ALIAS = re.compile(r"#[ \t]*define[ \t]+(\w+)[ \t]((?:(?!//|/\*)[^(){};])*__(?:global|device)__[^(){};]*)$")
-"""A directive that gives qualifiers a name of its own, with what it stands for: words, and no code."""
+"""A directive that defines an alias of qualifiers: the name, and its replacement of words without code."""
 _LAUNCHER = re.compile(r"#[ \t]*define[ \t]+(\w+)\(.*(?:<<<|cudaLaunch)", re.DOTALL)
-"""A directive that gives a launch a name."""
+"""A directive that defines a macro which launches."""
 _REACH = 500
-"""Tokens that a signature or a statement has at most; what is longer is cut there, so that no text takes long."""
+"""The bound on tokens of a signature or a statement; longer ones are cut there, which bounds the time of a scan."""
 _HEADERS = ("if", "for", "while", "switch")
 _HOPS = 50
-"""Places of a name that are looked at for one use of it, the nearest first."""
+"""The bound on a name's definitions that are checked for one use, nearest first."""
 _NO_TYPES = frozenset(
     "return else new delete goto case throw sizeof do co_return co_yield using namespace typename".split()
 )
@@ -88,7 +93,7 @@ def _is_name(text: str) -> bool:
 
 
 def _is_type(text: str) -> bool:
-    """Whether a name behind this one is declared."""
+    """Tells whether a word can be a type, so that the name after it is declared."""
     return text.isidentifier() and text not in _NO_TYPES
 
 
@@ -101,7 +106,7 @@ def _parser() -> Any:
 
 
 def scan(data: bytes, device_functions: bool = True) -> list[Span]:
-    """Spans of a CUDA source, by bytes, in no order; they may overlap."""
+    """Returns the spans of a CUDA source as byte offsets, unordered; they may overlap."""
     tokens = _named(list(_tokens(data)))
     found = _Scanner(tokens, data).spans(device_functions)
     for run in _literals(tokens):
@@ -114,9 +119,9 @@ def scan(data: bytes, device_functions: bool = True) -> list[Span]:
 def scan_joined(
     data: bytes, pieces: Sequence[tuple[int, int, bool]], joint: bytes, device_functions: bool = True
 ) -> list[Span]:
-    """Spans of the source that pieces of `data` make, with `joint` between them, by bytes of `data`.
+    """Scans the source that pieces of `data` form when joined by `joint`; spans are byte offsets into `data`.
 
-    A piece is start, end, and whether its escapes stand for something (a newline ends a comment).
+    A piece is its start, its end, and whether its escapes are interpreted (a newline ends a comment).
     """
     text = bytearray()
     places: list[int] = []
@@ -134,7 +139,7 @@ def scan_joined(
 
 
 def _literals(tokens: Sequence[CudaToken]) -> Iterator[list[CudaToken]]:
-    """String literals that hold a kernel; those side by side are one."""
+    """Yields runs of adjacent string literals that contain a kernel; a run forms one string."""
     for is_literal, group in groupby(tokens, key=lambda t: t.literal):
         run = list(group) if is_literal else []
         if any("__global__" in token.text for token in run):
@@ -142,7 +147,7 @@ def _literals(tokens: Sequence[CudaToken]) -> Iterator[list[CudaToken]]:
 
 
 def _inside(token: CudaToken, data: bytes) -> tuple[int, int, bool]:
-    """Where the content of a literal stands, and whether it has escapes."""
+    """Returns start and end of a literal's content in bytes, and whether it has escapes (raw strings have none)."""
     piece = data[token.start : token.end]
     raw = _RAW.match(piece)
     opening = raw.end() if raw else piece.index(b'"') + 1
@@ -152,14 +157,14 @@ def _inside(token: CudaToken, data: bytes) -> tuple[int, int, bool]:
 
 
 def _tokens(data: bytes) -> Iterator[CudaToken]:
-    """The source's tokens in order: no comments, and literals and directives in one piece."""
+    """Yields the source's tokens in order, without comments; a literal or a directive is one token."""
     stack: list[Node] = [_parser().parse(data).root_node]
     while stack:
         node = stack.pop()
         if node.type == "comment" or not data[node.start_byte : node.end_byte].strip():
             continue
         if node.child_count == 0 or node.type in _ATOMS:
-            piece = data[node.start_byte : node.end_byte].rstrip()  # a directive's token has the end of its line
+            piece = data[node.start_byte : node.end_byte].rstrip()  # a directive's token includes its newline
             yield CudaToken(
                 piece.decode("utf-8", "replace"),
                 node.start_byte,
@@ -172,7 +177,7 @@ def _tokens(data: bytes) -> Iterator[CudaToken]:
 
 
 def _named(tokens: Sequence[CudaToken]) -> list[CudaToken]:
-    """The tokens, with the qualifier's text for those whose name a directive defines as qualifiers."""
+    """Replaces the text of tokens that are aliases of qualifiers (`_ALIAS`) by the qualifier."""
     defined = [match for token in tokens if (match := _ALIAS.match(token.text))]
     names = {m[1]: "__global__" if "__global__" in m[2] else "__device__" for m in defined if "__" in m[2]}
     return [replace(t, text=names[t.text]) if t.text in names else t for t in tokens]
@@ -206,7 +211,7 @@ class _Scanner:
     # Functions.
 
     def _functions(self, device_functions: bool) -> Iterator[tuple[Kind, int, int, int]]:
-        """Kind, first and last token, and end of each function with a device qualifier."""
+        """Yields kind, first token, last token and end byte of each function with a device qualifier."""
         done = -1
         for at, token in enumerate(self.tokens):
             if at <= done or token.text not in ("__global__", "__device__"):
@@ -221,8 +226,10 @@ class _Scanner:
                 yield kind, self._head(at), done, end
 
     def _body(self, at: int) -> int | None:
-        """The brace that opens the body of the function whose qualifier is token `at`; the last token where the text
-        ends within the signature; None where it is a variable or a declaration."""
+        """Returns the token that opens the body of the function whose qualifier is token `at`.
+
+        Returns the last token where the text ends within the signature, None for a variable or a declaration.
+        """
         called = listed = False
         place = at
         while place < min(len(self.tokens), at + _REACH):
@@ -242,7 +249,7 @@ class _Scanner:
         return min(place, len(self.tokens)) - 1 if called else None
 
     def _head(self, at: int) -> int:
-        """The first token of the declaration: template line, `extern "C"`, qualifiers. Not past a blank line."""
+        """Returns the declaration's first token (template line, `extern "C"`, qualifiers); stops at a blank line."""
         first = at
         while first > max(0, at - _REACH):
             before, here = self.tokens[first - 1], self.tokens[first]
@@ -258,7 +265,7 @@ class _Scanner:
         return self._past_directive(first, at)
 
     def _opening(self, closing: int) -> int | None:
-        """The `(` of the `)` at a token, within its statement."""
+        """Returns the `(` that matches the `)` at a token; None where it is not in the same statement."""
         depth = 0
         for place in range(closing, max(-1, closing - _REACH), -1):
             text = self.tokens[place].text
@@ -270,7 +277,7 @@ class _Scanner:
         return None
 
     def _past_directive(self, first: int, at: int) -> int:
-        """Behind the rest of an `#if` line, whose words are tokens of their own."""
+        """Skips the rest of an `#if` line, whose words are separate tokens."""
         if first > 0 and self.tokens[first - 1].text.startswith("#"):
             row = self.tokens[first - 1].row
             while first < at and self.tokens[first].row == row:
@@ -278,9 +285,9 @@ class _Scanner:
         return first
 
     def _end_of_body(self, body: int) -> tuple[int, int]:
-        """Last token and end of the body that opens at token `body`.
+        """Returns the last token and the end byte of the body that opens at token `body`.
 
-        Where its brace is never closed, a brace in the first column ends it, or the next kernel, or the text.
+        A body without its closing brace ends at a brace in the first column, at the next kernel, or with the text.
         """
         depth = 0
         limit = len(self.tokens)
@@ -302,7 +309,7 @@ class _Scanner:
     # Statements.
 
     def _closing(self, at: int, stop_at_semicolon: bool = False) -> int:
-        """The bracket that closes the one at token `at`, or the last token before what it cannot contain."""
+        """Returns the closing bracket for token `at`, or the last token before one that brackets cannot contain."""
         wanted = [_OPENING[self.tokens[at].text]]
         last = min(len(self.tokens), at + _REACH) if stop_at_semicolon else len(self.tokens)
         for place in range(at + 1, last):
@@ -318,14 +325,14 @@ class _Scanner:
         return last - 1
 
     def _start_of_statement(self, at: int) -> int:
-        """The first token of the innermost statement that token `at` belongs to."""
+        """Returns the first token of the innermost statement around token `at`."""
         first, least, depth = at, max(0, at - _REACH), 0
         while first > least:
             before = self.tokens[first - 1].text
             if before == ")" or before == "]":
                 depth += 1
             elif before in ("(", "["):
-                if depth == 0:  # `at` stands within a call's brackets: the call belongs to the statement
+                if depth == 0:  # `at` is an argument: the call belongs to the statement
                     first -= 1
                     continue
                 depth -= 1
@@ -337,7 +344,7 @@ class _Scanner:
         return self._past_directive(first, at)
 
     def _end_of_statement(self, at: int) -> int:
-        """The last token of the statement that goes on at token `at`: its semicolon, where there is one."""
+        """Returns the last token of the statement around token `at`: its semicolon, where it has one."""
         place = at
         stop = min(len(self.tokens), at + _REACH)
         while place < stop:
@@ -354,7 +361,7 @@ class _Scanner:
     # Launches.
 
     def _launches(self) -> tuple[list[tuple[int, int]], list[tuple[str, int]]]:
-        """Statements that launch, as first and last token, and the names in their brackets with where they stand."""
+        """Returns launching statements as (first, last) token, and the names in their brackets with their tokens."""
         found: list[tuple[int, int]] = []
         names: list[tuple[str, int]] = []
         defined = (_LAUNCHER.match(token.text) for token in self.tokens)
@@ -369,7 +376,7 @@ class _Scanner:
                 names += self._names(at + 1, close)
                 if not found or at > found[-1][1]:
                     first, last = self._start_of_statement(at), self._end_of_statement(close)
-                    # Within a call's brackets, as in `CHECK((k<<<1, 2>>>(x), last_error()));`: to the end of the call.
+                    # A launch that is an argument, as in `CHECK((k<<<1, 2>>>(x), last_error()));`, ends with the call.
                     last = max(last, self._end_of_statement(first)) if self._text(last + 1) in (")", "]") else last
                     found.append((first, last))
             elif token.text.startswith(_LAUNCH_CALLS) or token.text in calls:
@@ -379,7 +386,7 @@ class _Scanner:
         return found, names
 
     def _opens_launch(self, at: int) -> bool:
-        """Whether `<<<` stands at token `at`, also in code in which the parser took it apart."""
+        """Tells whether `<<<` begins at token `at`, even where the parser split it in broken code."""
         if self.tokens[at].text == "<<<":
             return True
         start = self.tokens[at].start
@@ -387,8 +394,10 @@ class _Scanner:
         return whole and self.data[start - 1 : start] != b"<"
 
     def _launch_brackets(self, at: int) -> int:
-        """The token of `>>>`, or the last one before the statement ends or another launch begins: brackets do not nest,
-        and looking past it each time would take long where many are never closed."""
+        """Returns the token of `>>>`, or the last token before the statement ends or another launch begins.
+
+        Launch brackets do not nest. Stopping at the next launch keeps the scan linear where many are never closed.
+        """
         stop = min(len(self.tokens), at + _REACH)
         braces = 0
         for place in range(at + 1, stop):
@@ -404,14 +413,14 @@ class _Scanner:
         return stop - 1
 
     def _is_prose(self, close: int) -> bool:
-        """Whether what follows `>>>` is a word: `use <<<grid, block>>> syntax` launches nothing."""
+        """Tells whether a word follows `>>>`, as in `use <<<grid, block>>> syntax`, which launches nothing."""
         end = self.tokens[close].start + 3
         closed = self.data[end - 3 : end] == b">>>"
         following = next((t.text for t in self.tokens[close : close + 4] if t.start >= end), "")
         return closed and following[:1].isalpha()
 
     def _dim3(self, inside: Sequence[bool]) -> tuple[list[tuple[int, int]], list[tuple[str, int]]]:
-        """Declarations of `dim3` variables, and the names that they are made from."""
+        """Returns declarations of `dim3` variables as (first, last) token, and the names in their initializers."""
         found: list[tuple[int, int]] = []
         names: list[tuple[str, int]] = []
         declared: set[str] = set()
@@ -429,12 +438,12 @@ class _Scanner:
         return found, names
 
     def _sets_a_side(self, at: int) -> bool:
-        """Whether `.x =` stands behind token `at`: one side of a `dim3` is set."""
+        """Tells whether `.x =`, `.y =` or `.z =` follows token `at`, which sets one side of a `dim3`."""
         behind = [token.text for token in self.tokens[at + 1 : at + 4]]
         return behind in ([".", side, "="] for side in "xyz")
 
     def _names(self, first: int, last: int) -> list[tuple[str, int]]:
-        """Plain variables among tokens: no calls, no members, no scopes."""
+        """Returns the plain variables among tokens (no calls, members or scopes), each with token `first`."""
         found = []
         for place in range(first, min(last + 1, len(self.tokens))):
             text = self.tokens[place].text
@@ -446,8 +455,11 @@ class _Scanner:
         return found
 
     def _definitions(self, names: Sequence[tuple[str, int]], inside: Sequence[bool]) -> Iterator[tuple[int, int]]:
-        """Where each name has its value from before its use: the nearest declaration around it and what is assigned
-        since; where none is seen (an argument), the nearest assignment; or a directive."""
+        """Yields the statements that give each name its value before its use, as (first, last) token.
+
+        These are the nearest visible declaration and the assignments since. Without a declaration, as for a function's
+        argument, it is the nearest assignment. A `#define` counts as a declaration.
+        """
         places = self._places(inside)
         blocks = self._blocks()
         for name, used in dict.fromkeys(names):
@@ -456,8 +468,10 @@ class _Scanner:
                 yield (seen, seen) if directive else (self._start_of_statement(seen), self._end_of_statement(seen))
 
     def _places(self, inside: Sequence[bool]) -> dict[str, list[int]]:
-        """Where each name may get a value: `name = …`, `type name{…}`, `type name(…)`, `type name;`, `auto [name, …] =
-        …`, or a directive."""
+        """Maps each name to the tokens where it may get a value.
+
+        Forms: `name = …`, `type name{…}`, `type name(…)`, `type name;`, `auto [name, …] = …`, and directives.
+        """
         places: dict[str, list[int]] = {}
         for at, token in enumerate(self.tokens[:-1]):
             before, after = self.tokens[at - 1].text if at else "", self.tokens[at + 1].text
@@ -474,7 +488,7 @@ class _Scanner:
         return places
 
     def _values_of(self, known: Sequence[int], used: int, blocks: Sequence[int]) -> Iterator[int]:
-        """Which of a name's places say what it is where it is used."""
+        """Yields those of a name's definitions that determine its value at token `used`."""
         before = [known[i] for i in range(bisect_left(known, used) - 1, -1, -1)][:_HOPS]
         declared = next((at for at in before if self._declares(at) and self._sees(blocks, used, at)), None)
         if declared is None:
@@ -485,7 +499,7 @@ class _Scanner:
         yield from assigned if bare and assigned else [*assigned, declared]
 
     def _declares(self, at: int) -> bool:
-        """Whether the name at token `at` is declared there, and not only assigned to."""
+        """Tells a declaration at token `at` from an assignment."""
         return (
             self.tokens[at].text.startswith("#") or self.tokens[at].text == "auto" or self._start_of_statement(at) < at
         )
@@ -494,7 +508,7 @@ class _Scanner:
         return self.tokens[at].text if at < len(self.tokens) else ""
 
     def _blocks(self) -> list[int]:
-        """For each token, the brace that opens the block it stands in; -1 outside of all."""
+        """Returns for each token the brace that opens its block; -1 outside all blocks."""
         blocks, opened = [], [-1]
         for at, token in enumerate(self.tokens):
             if token.text == "}" and len(opened) > 1:
@@ -506,7 +520,7 @@ class _Scanner:
 
     @staticmethod
     def _sees(blocks: Sequence[int], used: int, defined: int) -> bool:
-        """Whether the block of `defined` is that of `used`, or around it."""
+        """Tells whether the block of `defined` is the block of `used`, or encloses it."""
         block = blocks[used]
         while block > blocks[defined]:
             block = blocks[block]

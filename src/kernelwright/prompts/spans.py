@@ -1,13 +1,12 @@
-"""Which characters of an answer are CUDA: kernels, device functions, launches and what configures them.
+"""Finds the CUDA characters of an answer: kernels, device functions, launches and their configuration.
 
     spans = cuda_spans(text)                       # character spans with their kinds
-    mask = token_mask(text, offsets)               # one bool a token; any overlap counts
+    mask = token_mask(text, offsets)               # one bool per token; any overlap counts
 
-A text may be a plain `.cu` source, a Python file whose strings hold CUDA (`load_inline`, `kernelwright.cuda.Module`) or
-that defines Triton functions, or a chat answer with such files in fences. In Python, launches of Triton functions and
-of a Module's kernels count as launches. What is reasoning (`prompts.answers.reasoning`) is no code. A fence's label
-counts only where its text does not say otherwise. Broken and cut-off code is scanned as far as it goes; nothing here
-raises for what a text holds.
+A text may be a plain `.cu` source, a Python file with Triton functions or with CUDA in strings (`load_inline`,
+`kernelwright.cuda.Module`), or a chat answer with these files in fences. In Python, launches of Triton functions and of
+a Module's kernels count as launches. Reasoning (`prompts.answers.reasoning`) is no code. A fence's label decides only
+where the block's text does not. Broken and truncated code is scanned as far as it goes; no text makes this raise.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ _NAMED = re.compile(rf"\b({_WRAPPERS})\b(?:[ \t]+as[ \t]+(\w+))?")
 _DEF = re.compile(r"^[ \t]*def[ \t]+(\w+)", re.MULTILINE)
 _MARKED = re.compile("|".join(map(re.escape, MARKERS)).encode())
 _NEAR = 200
-"""Assignments of a name that are looked at before a launch, so that no file takes long."""
+"""The bound on a name's assignments that are checked before a launch, which bounds the time of a scan."""
 _PYTHON_LABELS = ("python", "py", "python3")
 
 
 @dataclass(frozen=True)
 class _Jit:
-    """What Triton's wrappers of functions are called in a file: by the module's names, and by their own."""
+    """Patterns for the names of Triton's function wrappers in a file, qualified and bare."""
 
     decorator: re.Pattern[bytes]
-    """At the beginning of a decorator. Bare names need no import: a part of a file may lack it."""
+    """Matches the beginning of a decorator. Bare names need no import: an excerpt of a file may lack it."""
     call: re.Pattern[bytes]
-    """All of what is called."""
+    """Matches the whole callee of a call."""
     line: re.Pattern[str]
-    """A decorator at the beginning of a line, its indent first."""
+    """Matches a decorator at the beginning of a line; group 1 is the indent."""
 
     @classmethod
     def of(cls, source: str) -> _Jit:
@@ -66,7 +65,10 @@ class _Jit:
 
 
 def cuda_spans(text: str, *, device_functions: bool = True) -> tuple[Span, ...]:
-    """Spans of the text in order of their start; they may overlap. `device_functions=False` leaves those out."""
+    """Returns the spans of a text ordered by start; they may overlap.
+
+    `device_functions=False` leaves out spans of kind `device`.
+    """
     found: set[Span] = set()
     text = _without_thoughts(text)
     for start, end, python in _sources(text):
@@ -77,10 +79,10 @@ def cuda_spans(text: str, *, device_functions: bool = True) -> tuple[Span, ...]:
 
 
 def token_mask(text: str, offsets: Sequence[tuple[int, int]], *, device_functions: bool = True) -> NDArray[np.bool_]:
-    """Whether each token overlaps a span. `offsets` are (start, end) in characters of `text`, as tokenizers give them.
+    """Tells for each token whether it overlaps a span; returns booleans of shape (tokens,).
 
-    Tokens without characters (special tokens have equal offsets) are false. Raises `ConfigError` for offsets that are
-    not in the text.
+    `offsets` are (start, end) in characters of `text`, as tokenizers give them. Special tokens have equal offsets and
+    are false. Raises `ConfigError` for offsets outside the text.
     """
     places = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
     if len(places) and (places.min() < 0 or places.max() > len(text)):
@@ -93,7 +95,7 @@ def token_mask(text: str, offsets: Sequence[tuple[int, int]], *, device_function
 
 
 def thought_mask(text: str, offsets: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Whether each token lies in reasoning: what CuSeT's windows leave out."""
+    """Tells for each token whether it overlaps reasoning, which CuSeT's windows leave out; shape (tokens,)."""
     places = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
     mask = np.zeros(len(places), dtype=bool)
     for start, end in reasoning(text):
@@ -102,14 +104,14 @@ def thought_mask(text: str, offsets: Sequence[tuple[int, int]]) -> NDArray[np.bo
 
 
 def _without_thoughts(text: str) -> str:
-    """The text with blanks in place of reasoning: places stay the same."""
+    """Replaces reasoning by blanks, so that offsets stay the same."""
     for start, end in reasoning(text):
         text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
     return text
 
 
 def _sources(text: str) -> Iterator[tuple[int, int, bool]]:
-    """The files of an answer, as start, end and whether it is Python: its fenced blocks, or the whole text."""
+    """Yields the files of an answer as start, end and is-Python: its fenced blocks, or the whole text."""
     opened: tuple[str, str, int] | None = None
     fenced = False
     for match in () if _FENCE.search(text) and whole_python(text) else _FENCE.finditer(text):
@@ -122,7 +124,7 @@ def _sources(text: str) -> Iterator[tuple[int, int, bool]]:
     if opened is not None:
         yield opened[2], len(text), is_python(text[opened[2] :], opened[1] in _PYTHON_LABELS)
     if not fenced:
-        undecided = is_python(text, True) and not is_python(text, False)  # a piece without a line that would say it
+        undecided = is_python(text, True) and not is_python(text, False)  # an excerpt in which no line decides
         yield 0, len(text), whole_python(text) is not None if undecided else is_python(text)
 
 
@@ -134,7 +136,7 @@ def _cuda_spans(source: str, device_functions: bool) -> list[Span]:
 
 
 def _in_characters(spans: Sequence[Span], source: str, data: bytes) -> list[Span]:
-    """Byte spans as character spans. A lone surrogate was encoded as one byte, `?`."""
+    """Converts byte spans to character spans. A lone surrogate was encoded as one byte, `?`."""
     if len(data) == len(source):
         return list(spans)
     codes = np.frombuffer(source.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
@@ -170,7 +172,7 @@ def _python_spans(source: str, device_functions: bool) -> list[Span]:
     wrapped = _wrapped(nodes, data, jit)
     plain = [node for node in nodes if node.type == "function_definition"] if wrapped else []
     jitted += [node for node in plain if _text(node.child_by_field_name("name"), data) in wrapped]
-    jitted = [node for node in jitted if not node.has_error]  # the parser cannot say where these end
+    jitted = [node for node in jitted if not node.has_error]  # the parser does not know their ends
     spans += [Span(node.start_byte, node.end_byte, "triton") for node in jitted]
     found = _in_characters(spans, source, data)
     unended = _loose_jitted(source, found, jit) if root.has_error else []
@@ -190,8 +192,11 @@ def _walk(root: Node) -> Iterator[Node]:
 
 
 def _texts(nodes: Sequence[Node], data: bytes) -> Iterator[tuple[list[tuple[int, int, bool]], bytes]]:
-    """The texts of a file as pieces with what is between them: literals, those side by side or joined by `+`, what is
-    added to a name later, and what `"…".join` puts together of a list, a name's too."""
+    """Yields the strings that a file builds, each as pieces of literals and the text between the pieces.
+
+    A string is a literal, adjacent literals, literals joined by `+`, text appended to a name later, or the list that
+    `"…".join` joins, directly or by its name.
+    """
     seen: set[int] = set()
     named: dict[bytes, list[Node]] = {}
     lists = dict(found for node in nodes if (found := _joined_name(node, data)) is not None)
@@ -216,14 +221,17 @@ def _texts(nodes: Sequence[Node], data: bytes) -> Iterator[tuple[list[tuple[int,
 
 
 def _strings(node: Node | None, seen: set[int]) -> list[Node]:
-    """All literals within, which then are in `seen`."""
+    """Returns all string literals within a node and adds them to `seen`."""
     found = [n for n in _walk(node) if n.type == "string"] if node is not None else []
     seen |= {string.id for string in found}
     return found
 
 
 def _grown(node: Node, data: bytes) -> tuple[bytes, Node | None] | None:
-    """The name that grows here, and what by: `name += …`, `name = name + …`, `name.append(…)`, `name.extend(…)`."""
+    """Returns the name that a node appends to, and the appended expression; None for other nodes.
+
+    Forms: `name += …`, `name = name + …`, `name.append(…)`, `name.extend(…)`.
+    """
     if node.type == "augmented_assignment":
         return _text(node.child_by_field_name("left"), data), node.child_by_field_name("right")
     if node.type == "assignment":
@@ -239,8 +247,10 @@ def _grown(node: Node, data: bytes) -> tuple[bytes, Node | None] | None:
 
 
 def _added(node: Node | None, seen: set[int]) -> Iterator[Node]:
-    """The literals of an expression that is one, or several side by side or joined by `+`, whatever else is added.
-    Expressions in `seen` have none left, and this one and those within it are put there."""
+    """Yields the literals of an expression: one, adjacent ones, or operands of `+`, whatever the other operands are.
+
+    Skips expressions in `seen`, and adds this one and its parts there.
+    """
     stack = [node] if node is not None and node.id not in seen else []
     while stack:
         node = stack.pop()
@@ -254,7 +264,7 @@ def _added(node: Node | None, seen: set[int]) -> Iterator[Node]:
 
 
 def _filled(nodes: Sequence[Node], data: bytes) -> bytes:
-    """The file with a name in place of each interpolation in its strings, which has no quotes or brackets."""
+    """Replaces each interpolation in a file's strings by a name of the same length, without quotes or brackets."""
     filled = bytearray(data)
     for node in nodes:
         for child in node.children if node.type == "string" else ():
@@ -264,7 +274,7 @@ def _filled(nodes: Sequence[Node], data: bytes) -> bytes:
 
 
 def _joined(call: Node, data: bytes) -> tuple[Node, bytes] | None:
-    """What `"…".join(…)` is given, a list, a tuple or a name, and what it puts between them."""
+    """Returns the argument of `"…".join(…)` (a list, a tuple or a name) and the separator; None for other calls."""
     function, given = call.child_by_field_name("function"), call.child_by_field_name("arguments")
     owner = function.child_by_field_name("object") if function is not None and function.type == "attribute" else None
     if owner is None or owner.type != "string" or not _text(function, data).endswith(b".join") or given is None:
@@ -274,14 +284,16 @@ def _joined(call: Node, data: bytes) -> tuple[Node, bytes] | None:
 
 
 def _joined_name(node: Node, data: bytes) -> tuple[bytes, bytes] | None:
-    """A name whose list is joined, and what is put between its parts."""
+    """Returns the name whose list `"…".join(name)` joins, and the separator; None for other nodes."""
     found = _joined(node, data) if node.type == "call" else None
     return (_text(found[0], data), found[1]) if found is not None and found[0].type == "identifier" else None
 
 
 def _content(string: Node, data: bytes) -> tuple[int, int, bool] | None:
-    """Where the content of a string literal stands, interpolations included, and whether its escapes are read: not in
-    three quotes, where sources stand as they are."""
+    """Returns start and end of a string literal's content in bytes, and whether its escapes are interpreted.
+
+    Interpolations belong to the content. Escapes are not interpreted in triple quotes, which hold sources verbatim.
+    """
     if string.child_count < 2:
         return None
     first, last = string.children[0], string.children[-1]
@@ -291,7 +303,7 @@ def _content(string: Node, data: bytes) -> tuple[int, int, bool] | None:
 
 
 def _loose_strings(data: bytes, strings: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In a file that does not parse: CUDA behind three quotes that no string literal holds, up to the next three."""
+    """Finds CUDA in triple quotes outside all parsed literals, in a file that does not parse; spans in bytes."""
     found: list[tuple[int, int]] = []
     for match in _MARKED.finditer(data):
         place = match.start()
@@ -311,7 +323,7 @@ def _is_jitted(definition: Node, data: bytes, jit: _Jit) -> bool:
 
 
 def _wrapped(nodes: Sequence[Node], data: bytes, jit: _Jit) -> dict[bytes, set[bytes]]:
-    """Functions that become Triton's by a call, as in `kernel = triton.jit(f)`, with the names that they have then."""
+    """Maps functions wrapped by a call, as in `kernel = triton.jit(f)`, to the names of the wrapped kernels."""
     found: dict[bytes, set[bytes]] = {}
     for node in nodes:
         value = node.child_by_field_name("right") if node.type == "assignment" else None
@@ -329,7 +341,10 @@ def _wrapped(nodes: Sequence[Node], data: bytes, jit: _Jit) -> dict[bytes, set[b
 
 
 def _loose_jitted(source: str, found: Sequence[Span], jit: _Jit) -> list[Span]:
-    """In a file that does not parse: from a jit decorator to the first line after its `def` with no deeper indent."""
+    """Finds Triton functions in a file that does not parse.
+
+    A span goes from a jit decorator to the first line after its `def` without a deeper indent.
+    """
     spans: list[Span] = []
     for match in jit.line.finditer(source):
         if any(s.start <= match.start(1) + len(match[1]) < s.end for s in [*found, *spans]):
@@ -351,7 +366,7 @@ def _loose_jitted(source: str, found: Sequence[Span], jit: _Jit) -> list[Span]:
 
 
 def _kernel_names(jitted: Sequence[Node], nodes: Sequence[Node], data: bytes, more: set[bytes]) -> set[bytes]:
-    """Names of Triton functions, `more` among them, and of variables and attributes that one is assigned to."""
+    """Returns the names of Triton functions, `more` included, and of variables and attributes that alias them."""
     definitions = (node.child_by_field_name("definition") for node in jitted if node.type == "decorated_definition")
     found = more | {_text(inner.child_by_field_name("name"), data) for inner in definitions if inner is not None}
     aliases: dict[bytes, list[bytes]] = {}
@@ -368,12 +383,12 @@ def _kernel_names(jitted: Sequence[Node], nodes: Sequence[Node], data: bytes, mo
 
 
 def _last(node: Node | None, data: bytes) -> bytes:
-    """A name, or the last one of a path to an attribute."""
+    """Returns a name, or the last part of an attribute path."""
     return _text(node.child_by_field_name("attribute") if node is not None and node.type == "attribute" else node, data)
 
 
 def _module_names(nodes: Sequence[Node], data: bytes) -> set[bytes]:
-    """Variables that hold a `Module(...)`."""
+    """Returns the variables that are assigned a `Module(...)`."""
     found = set()
     for node in nodes:
         if node.type != "assignment":
@@ -386,20 +401,23 @@ def _module_names(nodes: Sequence[Node], data: bytes) -> set[bytes]:
 
 
 class _Launches:
-    """Statements like `kernel[grid](x)` and `module.kernel[grid, block](x)`, also in two steps as `run = kernel[grid]`
-    and `run(x)`, or as `kernel.run(x, grid=grid)`, and what defines the names in brackets or grid."""
+    """Finds launches in Python, and the definitions of the names in their grids.
+
+    Forms: `kernel[grid](x)`, `module.kernel[grid, block](x)`, `run = kernel[grid]` with `run(x)`, and
+    `kernel.run(x, grid=grid)`.
+    """
 
     def __init__(self, nodes: Sequence[Node], data: bytes, kernels: set[bytes], modules: set[bytes]) -> None:
         self.nodes = nodes
         self.data = data
         self.kernels = kernels
         self.modules = modules
-        # A tree does not keep parents: asking each node for its own takes as long as the file each time.
+        # tree-sitter stores no parents: each lookup of `node.parent` walks down from the root.
         self.parents = {child.id: node for node in nodes if node.type != "string" for child in node.children}
         self.assigned: dict[bytes, list[Node]] = {}
 
     def spans(self) -> Iterator[Span]:
-        """All of them; nothing is looked up in a file that cannot launch."""
+        """Yields all spans; returns at once for a file without kernels and modules."""
         if not self.kernels and not self.modules:
             return
         bound = set()
@@ -428,7 +446,7 @@ class _Launches:
         return value is not None and self._launches(value)
 
     def _grid_of_run(self, node: Node, target: Node | None) -> Node | None:
-        """What `kernel.run(…, grid=…)` of a Triton function has as its grid."""
+        """Returns the grid of a Triton function's `kernel.run(…, grid=…)`; None for other nodes."""
         owner = target.child_by_field_name("object") if target is not None and target.type == "attribute" else None
         given = node.child_by_field_name("arguments") if node.type == "call" else None
         if given is None or _last(target, self.data) != b"run" or owner is None or not self._launches(owner):
@@ -443,7 +461,7 @@ class _Launches:
         return Span(statement.start_byte, statement.end_byte, "launch")
 
     def _is_variable(self, node: Node) -> bool:
-        """Whether a node is a plain name: no attribute, no owner of one, and not what is called."""
+        """Tells whether a node is a plain name: no part of an attribute, and no callee."""
         parent = self.parents.get(node.id)
         if node.type != "identifier" or parent is None or parent.type == "attribute":
             return False
@@ -451,8 +469,10 @@ class _Launches:
         return called is None or called.id != node.id
 
     def _launches(self, value: Node) -> bool:
-        """Whether what is subscripted is a Triton function, by whatever path, or a kernel of a Module (also by
-        `module.get(name)`)."""
+        """Tells whether a subscripted value is a Triton function, by any path, or a kernel of a Module.
+
+        `module.get(name)` counts as a kernel of a Module.
+        """
         if value.type in ("identifier", "attribute") and _last(value, self.data) in self.kernels:
             return True
         if value.type == "call":
@@ -461,7 +481,7 @@ class _Launches:
         return owner is not None and _text(owner, self.data) in self.modules
 
     def _assignments(self, within: Sequence[Node], use: Node) -> Iterator[Span]:
-        """The nearest assignment before its use of each name within nodes, in its function or outside of all."""
+        """Yields for each name in nodes its nearest assignment before `use`, in the same function or at top level."""
         names = {_text(n, self.data) for part in within for n in _walk(part) if self._is_variable(n)}
         home = self._function(use)
         for name in sorted(names):

@@ -1,4 +1,4 @@
-"""A checkpoint as an OpenAI-compatible endpoint. It has no keys and no limits of its own: serve it to yourself."""
+"""Serves a checkpoint as an OpenAI-compatible endpoint, without keys and rate limits: for local use only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelwright.errors import ConfigError
 
 
 def run(model: str, host: str, port: int, **options: Any) -> None:
-    """Serves until Ctrl-C. `options` as of `inference.engine.Engine`. Raises `ConfigError` for an address in use."""
+    """Serves until Ctrl-C. `options` go to `inference.engine.Engine`. Raises `ConfigError` for an address in use."""
     import uvicorn
 
     from kernelwright.inference import load_engine
@@ -23,7 +23,7 @@ def run(model: str, host: str, port: int, **options: Any) -> None:
     config = uvicorn.Config(make_app(worker, name), log_level="warning", timeout_graceful_shutdown=3)
 
     class Server(uvicorn.Server):
-        """Says where it listens once it does."""
+        """Prints its address once it listens."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)

@@ -1,4 +1,4 @@
-"""The HTTP side: OpenAI's models, chat completions and completions, with streaming, log-probs and `n`."""
+"""The HTTP application: OpenAI's models, chat completions and completions, with streaming, log-probs and `n`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from kernelwright.serve.text import TextStream
 from kernelwright.serve.worker import GenerationJob, GenerationWorker
 
 WATCH_SECONDS = 0.5
-"""Between looks at whether a client that waits is still there."""
+"""Interval at which a waiting client's connection is checked."""
 
 
 def served_name(model: str) -> str:
-    """The model's name at the endpoint: `starter`, or the name of its folder."""
+    """Returns the model's name at the endpoint: `starter`, or the name of its folder."""
     kind, _, rest = model.partition(":")
     named = rest if kind == "starter" else model
     return Path(named).resolve().name if named else "starter"
 
 
 def make_app(worker: GenerationWorker, name: str) -> FastAPI:
-    """The application around a worker."""
+    """Makes the application around a worker."""
     app = FastAPI(title="kernelwright", docs_url=None, redoc_url=None, openapi_url=None)
     server = _Server(worker, name)
     app.get("/health")(server.health)
@@ -90,7 +90,7 @@ class _Server:
         task = Asking("")
         if self.engine.config.bare_task:
             source = source_of(messages)
-            # tokens with log-probs spell the text as it was drawn
+            # log-probs belong to the drawn tokens, so the text must stay as it was drawn
             task = Asking(source) if asked.logprobs else asking(source)
             messages = [Message(role="user", content=task.text)]
         jobs = self._submit(asked, [self.tokenizer.prompt(messages)], self.engine.schedules)
@@ -117,7 +117,7 @@ class _Server:
     def _submit(
         self, asked: ChatRequest | CompletionRequest, prompts: list[list[int]], schedules: Sequence[str] = ()
     ) -> list[GenerationJob]:
-        """Jobs for all choices; of a model with several schedules they are begun with each in turn."""
+        """Starts jobs for all choices; a model with several schedules begins each choice with the next of them."""
         self._check_name(asked.model)
         refused = asked.unsupported()
         if refused is not None:
@@ -139,14 +139,14 @@ class _Server:
         return jobs
 
     def pieces(self, running: Running) -> list[tuple[str, bytes, float]]:
-        """Text, bytes and log-probability of each token of an answer's text; the end's is not among them."""
+        """Returns text, bytes and log-probability of each token of an answer, without the end token."""
         tokens = [(i, log) for i, log in zip(running.ids, running.log_probs, strict=True) if i not in self.engine.ends]
         raw = [(self.tokenizer.piece(i), log) for i, log in tokens]
         return [(data.decode("utf-8", "replace"), data, log) for data, log in raw]
 
 
 class _ChatChoices:
-    """Choices as chat completions have them."""
+    """Choices in the form of chat completions."""
 
     object = "chat.completion.chunk"
 
@@ -182,7 +182,7 @@ class _ChatChoices:
 
 
 class _TextChoices:
-    """Choices as completions have them."""
+    """Choices in the form of completions."""
 
     object = "text_completion"
     task = Asking("")
@@ -215,7 +215,7 @@ class _TextChoices:
 
 
 class _Answer:
-    """The reply to one request: the jobs that make its choices."""
+    """The reply to one request, made from one job per choice."""
 
     def __init__(self, server: _Server, prefix: str, jobs: Sequence[GenerationJob]) -> None:
         self.server, self.jobs = server, jobs
@@ -226,18 +226,18 @@ class _Answer:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.server.name}
 
     def usage(self) -> dict[str, int]:
-        """Tokens of the prompts, each counted once, and of all answers."""
+        """Counts the tokens of the prompts, equal prompts once, and of all answers."""
         prompts = {r.prompt: len(r.prompt) for r in (job.running for job in self.jobs)}
         prompt, completion = sum(prompts.values()), sum(len(job.running.ids) for job in self.jobs)
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
     def cancel(self) -> None:
-        """Lets go what is not done."""
+        """Cancels the jobs that are not done."""
         for job in self.jobs:
             job.running.cancelled = True
 
     async def wait(self, request: Request) -> None:
-        """Until all is done; gives up when the client does."""
+        """Waits until all jobs are done. Raises `ApiError` 499 when the client disconnects."""
         waiting = asyncio.gather(*(self._finish(job) for job in self.jobs))
         try:
             while True:
@@ -249,7 +249,7 @@ class _Answer:
                     waiting.cancel()
                     await asyncio.wait([waiting])
                     if not waiting.cancelled():
-                        waiting.exception()  # looked at, or asyncio would tell of it at length
+                        waiting.exception()  # retrieved, or asyncio logs it as never retrieved
                     raise ApiError(499, "the client went away")
         finally:
             self.cancel()
@@ -263,7 +263,7 @@ class _Answer:
         return JSONResponse({**self._head(kind), "choices": choices, "usage": self.usage()})
 
     def streamed(self, asked: ChatRequest | CompletionRequest, choices: _ChatChoices | _TextChoices) -> Response:
-        """Server-sent events: a chunk for each choice's news, then `[DONE]`."""
+        """Streams server-sent events: a chunk for each choice's new text, then `[DONE]`."""
         usage = asked.stream_options is not None and asked.stream_options.include_usage
         events = self._events(choices, asked.stop or (), usage)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
@@ -302,7 +302,7 @@ class _Answer:
         stops: Sequence[str],
         news: asyncio.Queue[dict[str, Any] | BaseException | None],
     ) -> None:
-        """Puts what is new of one choice into the queue, and None at its end."""
+        """Puts one choice's new chunks into the queue, and None at its end."""
         running = job.running
         stream = TextStream(self.server.tokenizer, stops, choices.task)
         told, begins = 0, True
@@ -315,7 +315,7 @@ class _Answer:
             text = stream.piece(running.ids, running.text)
             news.put_nowait(choices.part(index, running, text, told, None, True, begins))
             news.put_nowait(None)
-        except Exception as error:  # told to the client as an event: the status is sent already
+        except Exception as error:  # sent to the client as an event: the status line is out already
             news.put_nowait(error)
 
 

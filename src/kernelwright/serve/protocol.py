@@ -1,4 +1,4 @@
-"""What OpenAI's completions endpoints take and give, as far as a small model can serve it."""
+"""The requests and errors of OpenAI's completions endpoints, as far as a small model can serve them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from kernelwright.inference.sampling import Sampling
 
 TEMPERATURE = 0.8
-"""Where a request states none, as in the checkpoints' generation_config.json."""
+"""The default of a request, as in the checkpoints' generation_config.json."""
 MAX_TOKENS = 2048
 
 
@@ -31,7 +31,7 @@ class StreamOptions(BaseModel):
 
 
 class _OpenRequest(BaseModel):
-    """What both endpoints take. Fields that clients send and that change nothing here are let through."""
+    """The fields common to both endpoints. Unknown fields are ignored, unless `unsupported` names them."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -55,7 +55,7 @@ class _OpenRequest(BaseModel):
         return stops
 
     def unsupported(self) -> str | None:
-        """A field that asks for what this server cannot do."""
+        """Returns the name of a field that asks for something this server cannot do, or None."""
         extra = self.model_extra or {}
         empty: dict[str, tuple[Any, ...]] = {
             "tools": (None, []),
@@ -73,11 +73,11 @@ class _OpenRequest(BaseModel):
         return next((name for name, allowed in empty.items() if extra.get(name) not in allowed), None)
 
     def limit(self) -> int:
-        """Tokens that an answer may have."""
+        """Returns the bound on an answer's tokens."""
         return self.max_tokens or MAX_TOKENS
 
     def samplings(self) -> list[Sampling]:
-        """One for each of `n` answers; their seeds follow the request's."""
+        """Returns the settings of each of `n` answers; their seeds count up from the request's, random without one."""
         first = secrets.randbits(48) if self.seed is None else self.seed
         common = {
             "temperature": TEMPERATURE if self.temperature is None else self.temperature,
@@ -90,7 +90,7 @@ class _OpenRequest(BaseModel):
 
 
 class ChatMessage(BaseModel):
-    """One message; content in parts is taken where all parts are text."""
+    """One message; a list of content parts is accepted where all parts are text."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str
@@ -115,7 +115,7 @@ class ChatRequest(_OpenRequest):
 
 
 class CompletionRequest(_OpenRequest):
-    """`POST /v1/completions`. Special tokens may be spelled out in a prompt."""
+    """`POST /v1/completions`. A prompt may spell out special tokens."""
 
     prompt: str | list[int] | list[str] | list[list[int]]
     logprobs: int | None = Field(default=None, ge=0, le=5)
@@ -128,7 +128,7 @@ class CompletionRequest(_OpenRequest):
         return value
 
     def prompts(self) -> list[str | list[int]]:
-        """The prompts, one by one."""
+        """Returns the prompts as a list."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         if self.prompt and isinstance(self.prompt[0], int):

@@ -1,4 +1,4 @@
-"""Tokens to text while they come: whole characters, and nothing that what follows may change or cut off."""
+"""Streams tokens as text: whole characters only, and no text that later tokens may change or cut off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelwright.inference.tokenizer import ChatTokenizer
 
 
 class TextStream:
-    """The text of one answer, piece by piece. The pieces together are what `asked` makes of the answer's text."""
+    """The text of one answer, piece by piece. The joined pieces equal `asked.answered` of the whole text."""
 
     def __init__(self, tokenizer: ChatTokenizer, stops: Sequence[str], asked: Asking) -> None:
         self._tokenizer = tokenizer
@@ -23,7 +23,7 @@ class TextStream:
         self._sent = 0
 
     def piece(self, ids: Sequence[int], whole: str | None) -> str:
-        """What is new and safe to show. `whole`: the answer's text once it is done."""
+        """Returns the new text that is final. `whole` is the answer's text once it is done, else None."""
         if whole is not None:
             return self._new(whole)
         for number in ids[self._read :]:
@@ -38,7 +38,7 @@ class TextStream:
         return self._new(self._text[:end])
 
     def _new(self, drawn: str) -> str:
-        """What the answer has beyond what was shown."""
+        """Returns the part of the answer that was not sent yet."""
         text = self._asked.answered(drawn)
         new = text[self._sent :]
         self._sent = len(text)

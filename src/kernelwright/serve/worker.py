@@ -1,4 +1,4 @@
-"""The thread that drives an engine, and the jobs that a server's coroutines wait for."""
+"""The thread that drives an engine, and the jobs that the server's coroutines await."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelwright.inference.sampling import Sampling
 
 
 class GenerationJob:
-    """One answer on its way, for one coroutine."""
+    """One answer in progress, awaited by one coroutine."""
 
     def __init__(self, running: Running) -> None:
         self.running = running
@@ -24,11 +24,11 @@ class GenerationJob:
         """Wakes the coroutine; called by the worker's thread."""
         try:
             self._loop.call_soon_threadsafe(self._changed.set)
-        except RuntimeError:  # the server's loop is gone, and with it whoever waited
+        except RuntimeError:  # the event loop is closed, and nothing awaits the answer
             self.running.cancelled = True
 
     async def progress(self) -> AsyncIterator[int]:
-        """Yields how many tokens there are, again and again until the answer is done. Raises what stopped it."""
+        """Yields the number of tokens so far until the answer is done. Raises `HarnessError` if the engine failed."""
         while not self.running.finish_reason:
             await self._changed.wait()
             self._changed.clear()
@@ -38,7 +38,7 @@ class GenerationJob:
 
 
 class GenerationWorker:
-    """One engine and its thread. Coroutines add jobs; all that are there at once share the engine's batch."""
+    """One engine and its thread. Coroutines add jobs; concurrent jobs share the engine's batch."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -49,7 +49,7 @@ class GenerationWorker:
         self._thread.start()
 
     def submit(self, prompt: Sequence[int], samplings: Sequence[Sampling]) -> list[GenerationJob]:
-        """Jobs for one prompt. Raises `ConfigError` where the prompt is too long or a setting is out of range."""
+        """Starts jobs for one prompt. Raises `ConfigError` for a prompt too long, or a setting out of range."""
         with self._changed:
             jobs = [GenerationJob(self.engine.add(prompt, sampling)) for sampling in samplings]
             self._jobs += jobs
@@ -57,7 +57,7 @@ class GenerationWorker:
         return jobs
 
     def close(self) -> None:
-        """Ends the thread after the step that it is at."""
+        """Ends the thread after its current step."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -73,11 +73,11 @@ class GenerationWorker:
                 jobs = list(self._jobs)
             try:
                 self.engine.step()
-            except Exception as error:  # the server goes on; who waits is told
+            except Exception as error:  # the server goes on; the waiting coroutines raise
                 for job in jobs:
                     job.failure, job.running.cancelled = error, True
             for job in jobs:
                 job.tell()
-            with self._changed:  # a job that came during the step may be done as well: it is told the next time
+            with self._changed:  # a job added during the step may be done too: the next step reports it
                 over = {j for j in jobs if j.running.finish_reason or j.failure is not None}
                 self._jobs = [j for j in self._jobs if j not in over]
