@@ -1,10 +1,10 @@
-"""Generation back-ends: what answers prompts of token ids with sampled tokens and their log-probabilities.
+"""Generation back-ends: they answer prompts of token ids with sampled tokens and their log-probabilities.
 
 engine         our own decoder (`inference`): Llama- and Qwen2-shaped checkpoints with ChatML, in a folder
 transformers   any causal language model that transformers loads: continuous batching on a GPU, `generate` elsewhere
-vllm           the same with vLLM, where that is installed
+vllm           the same with vLLM, where it is installed
 
-One protocol, one table; each back-end is one module. Rollouts in training and policies use them alike.
+One protocol, one table; each back-end is one module. Training rollouts and policies share them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ BACKENDS = ("engine", "transformers", "vllm")
 
 
 class Chat(Protocol):
-    """A tokenizer that knows its model's chat format.
+    """A tokenizer with its model's chat format.
 
-    `prompt`: ids of a conversation up to where the assistant speaks. `encode`: ids of plain text. `decode`: the text of
-    ids, without special tokens.
+    `prompt` returns the ids of a conversation with the head of the assistant's turn. `encode` returns the ids of plain
+    text. `decode` returns the text of ids, without special tokens.
     """
 
     def encode(self, text: str) -> list[int]: ...
@@ -39,20 +39,21 @@ class Chat(Protocol):
 
 
 class GenerationBackend(Protocol):
-    """A model that answers requests, each there as soon as it ends. `inference.engine.Engine` is one.
+    """A model that answers batched requests; each answer is available as soon as it ends. `Engine` is one.
 
-    `rows`: answers that it computes at once. `context`: tokens of a prompt with its answer at most. `bare_task`:
-    whether the model is asked with a task's source alone, as ours are. `schedules`: those that its answers are begun
-    with, in the order of tries (`inference.chat.begun`), none where it writes no such line. `busy`: whether a step
-    would do anything. `add` queues a request, whose `finish_reason` tells when it has ended, and raises `ConfigError`
-    for one too long. `step` goes on for a moment with whatever was added, and lets go of requests that were marked as
-    cancelled.
-    `generate` answers all prompts, in their order. `load_weights` takes a model's weights, under Hugging Face's names,
-    in place of its own, while nothing runs. `rest` gives back what only generation needs (threads, caches on the GPU),
-    until the next request. One thread calls `step` and `rest`; any may `add`.
+    - `rows`: the batch size. `context`: the bound on tokens of a prompt with its answer.
+    - `bare_task`: the prompt is a task's source alone, as for our models.
+    - `schedules`: the schedules for an answer's first line, in the order of tries (`inference.chat.begun`); empty for a
+      model that writes no such line.
+    - `busy`: true while a step would do anything.
+    - `add` queues a request; its `finish_reason` is set when it has ended. Raises `ConfigError` for a prompt too long.
+    - `step` advances all added requests for a moment and drops those marked as cancelled.
+    - `generate` answers all prompts, in their order.
+    - `load_weights` replaces the weights, by Hugging Face's names, while nothing runs.
+    - `rest` frees what only generation needs (threads, caches on the GPU) until the next request.
 
-    Log-probabilities of sampled tokens are those after the temperature where a back-end was loaded with `tempered`;
-    what `top_p` and `top_k` cut off is not corrected for.
+    One thread calls `step` and `rest`; any thread may call `add`. A back-end loaded with `tempered` reports
+    log-probabilities after the temperature. They are not renormalized for `top_p` and `top_k`.
     """
 
     name: str
@@ -99,10 +100,10 @@ def load_backend(
     attention: str = "auto",
     trust_remote_code: bool = False,
 ) -> GenerationBackend:
-    """The back-end that `kind` names, with a model's folder or Hub id. Raises `ConfigError`.
+    """Loads the back-end that `kind` names with a model's folder or Hub id. Raises `ConfigError`.
 
-    `auto` takes the engine where it can read the model, else transformers. `threads`: on the processor. `attention`
-    and `trust_remote_code` are transformers' own words.
+    `auto` takes the engine where it can read the model, else transformers. `threads` holds for the CPU. `attention`
+    and `trust_remote_code` go to transformers.
     """
     known = ("auto", *BACKENDS)
     if kind not in known:

@@ -1,9 +1,9 @@
-"""transformers' continuous batching: rows of a paged cache, finished ones replaced by waiting ones; for GPUs.
+"""Runs transformers' continuous batching, with a paged cache, for GPUs: waiting requests replace finished rows.
 
-What it returns (read in transformers 5.17 and 5.23): `return_logprobs` gives the logarithm of the softmax after all
-logits processors, so with a temperature and no filter exactly the distribution that was drawn from; with `top_p` or
-`top_k` it would be the filtered one, which is why such requests go through plain `generate`. It draws from the
-device's generator: a seed holds for a session, not for a request, and samples depend on what else is in the batch.
+In transformers 5.17 and 5.23, `return_logprobs` gives the logarithm of the softmax after all logits processors. With a
+temperature and no filter this is exactly the sampled distribution. With `top_p` or `top_k` it would be the filtered
+distribution, so requests with filters go through plain `generate`. Samples come from the device's generator: a seed
+holds for a session, not for a request, and samples depend on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from kernelwright.generation.queued import Queued
 from kernelwright.inference.engine import Running
 
 PAGE = 256
-"""Tokens of a block of the cache, transformers' own."""
+"""Tokens in a block of the cache; transformers' own value."""
 BATCH_TOKENS = 2048
-"""Tokens of a forward pass at most: prompts are taken in in such parts."""
+"""The bound on tokens of a forward pass; longer prompts are prefilled in parts."""
 CACHED_TOKENS = 4096
-"""For a row, on average: where rows are longer, fewer are computed at once."""
+"""Cached tokens per row, on average: with longer rows, fewer run at once."""
 STOP_SECONDS = 60.0
 
 
 class ContinuousFailed(HarnessError):
-    """transformers gave no answer; `generate` may."""
+    """Continuous batching gave no answer; plain `generate` may."""
 
 
 class ContinuousSession:
-    """Requests of one temperature. Holds a thread and a cache on the device until it is closed."""
+    """Answers requests of one temperature. Holds a thread and a cache on the device until it is closed."""
 
     def __init__(self, model: Any, owner: Queued, first: Running) -> None:
         from transformers import ContinuousBatchingConfig, GenerationConfig
 
-        if not getattr(model, "_supports_attention_backend", False):  # it would compute, and attend to other rows
+        if not getattr(model, "_supports_attention_backend", False):  # it would run, but attend to other rows
             raise ContinuousFailed(f"{type(model).__name__} cannot be batched continuously")
         self._model, self._owner = model, owner
         self._temperature = first.sampling.temperature
@@ -54,7 +54,7 @@ class ContinuousSession:
             "max_batch_tokens": BATCH_TOKENS,
             "num_blocks": blocks_of(model.config, owner.rows, owner.context, model.dtype.itemsize, _free(model)),
             "seed": first.sampling.seed % 2**31,
-            "auto_switch_to_flash": False,  # what `model.attention` says holds; nothing is fetched
+            "auto_switch_to_flash": False,  # keeps the model's attention; downloads no kernels
         }
         known = {field.name for field in dataclasses.fields(ContinuousBatchingConfig)}
         settings = ContinuousBatchingConfig(**{name: value for name, value in wanted.items() if name in known})
@@ -64,7 +64,7 @@ class ContinuousSession:
         try:
             self._manager = model.init_continuous_batching(how, continuous_batching_config=settings)
             self._manager.start()
-        except Exception as error:  # models with a cache of another kind, too little memory, …
+        except Exception as error:  # a model with another kind of cache, too little memory, …
             self._restore()
             raise ContinuousFailed(f"continuous batching cannot begin: {error}") from error
         self._asked: dict[str, Running] = {}
@@ -72,15 +72,15 @@ class ContinuousSession:
 
     @property
     def busy(self) -> bool:
-        """Whether requests are on their way."""
+        """Tells whether requests are running."""
         return bool(self._asked)
 
     def takes(self, running: Running) -> bool:
-        """Whether it can answer a request: of its temperature, without filters."""
+        """Tells whether the session can answer a request: same temperature, no filters."""
         return suits(running) and running.sampling.temperature == self._temperature
 
     def admit(self, waiting: deque[Running]) -> None:
-        """Takes in the first requests, as many as are of its kind."""
+        """Admits requests from the front of the queue while it can answer them. Raises `ContinuousFailed`."""
         while waiting and self.takes(waiting[0]):
             running = waiting.popleft()
             name = f"request-{self._count}"
@@ -93,11 +93,11 @@ class ContinuousSession:
                 raise ContinuousFailed("continuous batching takes no more requests")
 
     def left(self) -> list[Running]:
-        """What it was asked and has not answered, in order."""
+        """Returns the unanswered requests, in order."""
         return [running for running in self._asked.values() if not running.finish_reason]
 
     def wait(self, seconds: float) -> None:
-        """Until an answer has ended, or so long. Raises `ContinuousFailed`."""
+        """Waits until an answer has ended, at most `seconds`. Raises `ContinuousFailed`."""
         for name, running in list(self._asked.items()):
             if running.cancelled:
                 self._manager.cancel_request(name)
@@ -126,7 +126,7 @@ class ContinuousSession:
         self._owner.finish(running, output.generated_tokens, output.logprobs)
 
     def close(self) -> None:
-        """Gives up what is on its way, and gives thread and cache back."""
+        """Cancels running requests and frees the thread and the cache."""
         for name, running in self._asked.items():
             self._manager.cancel_request(name)
             running.finish_reason = running.finish_reason or ("cancelled" if running.cancelled else "")
@@ -141,9 +141,9 @@ class ContinuousSession:
 
 
 def blocks_of(config: Any, rows: int, context: int, width: int, free: float) -> int:
-    """Blocks of the cache: for all rows, but of at most half of the `free` bytes; always enough for one row.
+    """Returns the number of cache blocks: enough for all rows in at most half of the `free` bytes, and always for one.
 
-    `width`: bytes of a number.
+    `width` is the bytes of an element.
     """
     text = config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
@@ -154,12 +154,12 @@ def blocks_of(config: Any, rows: int, context: int, width: int, free: float) -> 
 
 
 def _free(model: Any) -> float:
-    """Free bytes of the model's GPU; without end elsewhere."""
+    """Returns the free bytes of the model's GPU; infinity on a CPU."""
     import torch
 
     return torch.cuda.mem_get_info(model.device)[0] if model.device.type == "cuda" else math.inf
 
 
 def suits(running: Running) -> bool:
-    """Whether continuous batching samples a request as it is asked, with the log-probabilities that are wanted."""
+    """Tells whether continuous batching samples a request with the right log-probabilities: without filters."""
     return running.sampling.top_p >= 1 and running.sampling.top_k == 0

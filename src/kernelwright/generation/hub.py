@@ -1,4 +1,4 @@
-"""A causal language model and its tokenizer as transformers loads them, from a folder or the Hub."""
+"""Loads a causal language model and its tokenizer with transformers, from a folder or the Hub."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def place_of(spec: str) -> str:
 
 
 def load_tokenizer(spec: str, trust_remote_code: bool = False) -> HubTokenizer:
-    """A model's tokenizer. Raises `ConfigError` where it cannot be loaded or has no chat template."""
+    """Loads a model's tokenizer. Raises `ConfigError` where it cannot be loaded or has no chat template."""
     try:
         import transformers  # noqa: F401
     except ImportError as error:
@@ -52,9 +52,9 @@ def load_tokenizer(spec: str, trust_remote_code: bool = False) -> HubTokenizer:
 
 
 def tokenizer_kind(place: str) -> Any:
-    """The class of transformers that loads a model's tokenizer as its files have it.
+    """Returns the class of transformers that loads a model's tokenizer exactly as its files define it.
 
-    AutoTokenizer goes by the model's architecture first, whose class puts its own splitting in place of the file's.
+    AutoTokenizer chooses by the model's architecture first, and that class replaces the file's pre-tokenizer.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -62,7 +62,7 @@ def tokenizer_kind(place: str) -> Any:
 
 
 def _as_in_file(place: str) -> bool:
-    """Whether a folder says that its `tokenizer.json` is all there is to its tokenizer."""
+    """Tells whether a folder's `tokenizer_config.json` declares that `tokenizer.json` defines the whole tokenizer."""
     try:
         config = json.loads((Path(place) / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -72,9 +72,9 @@ def _as_in_file(place: str) -> bool:
 
 
 def load_model(spec: str, attention: str = "auto", trust_remote_code: bool = False) -> Any:
-    """A model to generate with: bfloat16 on a GPU, else float32. Raises `ConfigError`.
+    """Loads a model for generation: bfloat16 on a GPU, else float32. Raises `ConfigError`.
 
-    Its generation settings (temperature, penalties, …) are dropped: who samples says how.
+    Callers drop its generation settings (temperature, penalties, …): each request has its own.
     """
     try:
         import torch
@@ -98,39 +98,39 @@ def load_model(spec: str, attention: str = "auto", trust_remote_code: bool = Fal
 
 
 def ends_of(generation_config: Any, tokenizer: Any) -> frozenset[int]:
-    """The ids that end an answer."""
+    """Returns the token ids that end an answer."""
     stated = getattr(generation_config, "eos_token_id", None)
     ends = set(stated) if isinstance(stated, (list, tuple)) else {stated}
     return frozenset(int(i) for i in ends | {tokenizer.eos_token_id} if i is not None)
 
 
 def context_of(config: Any, tokenizer: HubTokenizer) -> int:
-    """Tokens of a prompt with its answer at most; a large number for a model that states no limit."""
+    """Returns the bound on tokens of a prompt with its answer; the tokenizer's for a model that states none."""
     text = config.get_text_config()
     stated = getattr(text, "max_position_embeddings", None) or getattr(text, "seq_length", None)
     return int(stated or tokenizer.limit)
 
 
 def asked_how(config: Any) -> tuple[bool, tuple[str, ...]]:
-    """Whether a model's configuration says that it is asked with the task's source alone, as ours does, and the
-    schedules that its answers are begun with."""
+    """Returns `bare_task` and `schedules` (see `GenerationBackend`) from a model's configuration."""
     own = getattr(config, "kernelwright", None) or {}
     return own.get("prompt") == "task", tuple(own.get("schedules", ()))
 
 
 class HubTokenizer:
-    """A tokenizer of transformers with its own chat template."""
+    """A transformers tokenizer with its own chat template."""
 
     def __init__(self, inner: Any, name: str) -> None:
         self.inner, self.name = inner, name
         self.limit = min(int(inner.model_max_length), 1 << 20)
-        """Tokens of a text at most, as the tokenizer's files have it."""
-        inner.model_max_length = 1 << 40  # no warnings: whoever asks looks at the limit
+        """The bound on a text's tokens, from the tokenizer's files."""
+        inner.model_max_length = 1 << 40  # no warnings: callers check the limit
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of a conversation up to where the assistant speaks. Raises `PolicyError` where there is no template.
+        """Returns the ids of a conversation with the head of the assistant's turn.
 
-        A template that knows no system messages (Gemma's) gets their words at the head of the user's.
+        For a template without system messages (Gemma's), their text is put before the next message's. Raises
+        `PolicyError` where there is no template, or it refuses the conversation.
         """
         from jinja2 import TemplateError
 
@@ -153,16 +153,16 @@ class HubTokenizer:
         return str(self.inner.apply_chat_template(asked, tokenize=False, add_generation_prompt=True))
 
     def encode(self, text: str) -> list[int]:
-        """Ids of plain text."""
+        """Returns the ids of plain text."""
         return list(self.inner(text, add_special_tokens=False)["input_ids"]) if text else []
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without special tokens; spaces stay as they are."""
+        """Returns the text of ids, without special tokens and with unchanged spaces."""
         return str(self.inner.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
 def _without_system(asked: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The same, with the words of system messages at the head of the message after them."""
+    """Moves the text of system messages to the head of the next message."""
     found: list[dict[str, str]] = []
     words: list[str] = []
     for message in asked:

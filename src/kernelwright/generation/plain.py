@@ -1,7 +1,7 @@
-"""transformers' `generate` on one padded batch at a time; each answer is handed over when it ends.
+"""Runs transformers' `generate` on one padded batch at a time; each answer is available when it ends.
 
-Tokens are drawn as our engine draws them (`inference.sampling`): from numbers that the request's seed gives, so that a
-sample does not depend on its batch but for rounding. `generate` itself only takes the token that was drawn.
+Tokens are drawn as in our engine (`inference.sampling`), from uniform numbers by the request's seed, so that a sample
+depends on its batch only by rounding. `generate` only appends the token that was drawn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kernelwright.inference.sampling import draw
 
 
 class PlainSession:
-    """Answers batch after batch. Driven by one thread; each batch runs in a thread of its own."""
+    """Answers batch after batch. One thread drives it; each batch runs in a thread of its own."""
 
     def __init__(self, model: Any, owner: Queued, tempered: bool) -> None:
         self._model, self._owner, self._tempered = model, owner, tempered
@@ -38,15 +38,15 @@ class PlainSession:
 
     @property
     def busy(self) -> bool:
-        """Whether a batch is on its way."""
+        """Tells whether a batch is running."""
         return self._thread is not None
 
     def takes(self, running: Running) -> bool:
-        """Whether it can answer a request: any."""
+        """Tells whether the session can answer a request: always."""
         return True
 
     def admit(self, waiting: deque[Running]) -> None:
-        """Begins a batch with the first requests, where none is on its way."""
+        """Begins a batch with the first requests, unless one is running."""
         if self._thread is not None or not waiting:
             return
         batch = self._batch(waiting)
@@ -55,7 +55,7 @@ class PlainSession:
         self._thread.start()
 
     def _batch(self, waiting: deque[Running]) -> list[Running]:
-        """As many as there are rows. No row may be led beyond the context while it waits for longer answers."""
+        """Takes at most `rows` requests. A finished row keeps growing with the batch and must stay in the context."""
         owner, batch = self._owner, [waiting.popleft()]
         prompt, answer = len(batch[0].prompt), owner.limit(batch[0])
         while waiting and len(batch) < owner.rows:
@@ -69,13 +69,13 @@ class PlainSession:
     def _run(self, draws: _Draws) -> None:
         try:
             _generate(self._model, draws)
-        except BaseException as error:  # told to the thread that drives
+        except BaseException as error:  # raised in the driving thread
             self._error = error
         finally:
             self._news.set()
 
     def wait(self, seconds: float) -> None:
-        """Until an answer has ended, or so long. Raises what went wrong."""
+        """Waits until an answer has ended, at most `seconds`. Raises the batch's error."""
         thread = self._thread
         if thread is None:
             return
@@ -93,7 +93,7 @@ class PlainSession:
         return self._error is not None or (self._draws is not None and all(self._draws.ended))
 
     def close(self) -> None:
-        """Gives up what is on its way."""
+        """Cancels the running batch."""
         if self._thread is None or self._draws is None:
             return
         for running in self._draws.batch:
@@ -103,7 +103,7 @@ class PlainSession:
 
 
 class _Draws(LogitsProcessor):
-    """Draws a token for every row, and writes rows down as they end."""
+    """Draws a token for every row, and reports rows as they end."""
 
     def __init__(
         self, batch: list[Running], owner: Queued, tempered: bool, device: torch.device, news: threading.Event
@@ -123,7 +123,7 @@ class _Draws(LogitsProcessor):
 
     @torch.inference_mode()
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores (rows, vocabulary) in which only the drawn tokens are possible."""
+        """Returns scores (rows, vocabulary) that are minus infinity for all but the drawn tokens."""
         vocabulary = scores.shape[-1]
         top_k = torch.where(self._top_k > 0, self._top_k, vocabulary)
         ids, logs = draw(
@@ -158,12 +158,12 @@ class _RowsEnded(StoppingCriteria):
         self._draws = draws
 
     def __call__(self, input_ids: Tensor, scores: Any, **_more: Any) -> Tensor:
-        """Whether each row has ended (rows,)."""
+        """Returns a boolean for each row, (rows,)."""
         return torch.tensor(self._draws.ended, device=input_ids.device)
 
 
 def _generate(model: Any, draws: _Draws) -> None:
-    """Answers a batch: prompts are padded at the left."""
+    """Answers a batch of prompts, padded on the left."""
     prompts = [running.prompt for running in draws.batch]
     longest = max(map(len, prompts))
     tokens = torch.zeros(len(prompts), longest, dtype=torch.long)

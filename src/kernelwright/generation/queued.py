@@ -1,4 +1,4 @@
-"""What back-ends other than our engine share: requests that wait, answers as text, asking for many at once."""
+"""The base class of back-ends other than our engine: a queue of requests, decoding of answers, batch generation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelwright.inference.sampling import Sampling
 
 
 class Queued(ABC):
-    """Requests by their order. What its methods do is said in `GenerationBackend`."""
+    """A first-in, first-out queue of requests; `GenerationBackend` documents the methods."""
 
     name = ""
 
@@ -34,11 +34,11 @@ class Queued(ABC):
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """Tells whether a step would do anything."""
         return bool(self._waiting)
 
     def add(self, prompt: Sequence[int], sampling: Sampling) -> Running:
-        """Queues a request. Raises `ConfigError` where the prompt leaves no room, or for texts to stop at."""
+        """Queues a request. Raises `ConfigError` where the prompt leaves no room for an answer, or for stop texts."""
         check_length(prompt, self.context)
         if sampling.stop:
             raise ConfigError(
@@ -50,7 +50,7 @@ class Queued(ABC):
         return running
 
     def limit(self, running: Running) -> int:
-        """Tokens that an answer may have."""
+        """Returns the bound on an answer's tokens."""
         return min(running.sampling.max_tokens, self.context - len(running.prompt))
 
     @abstractmethod
@@ -66,14 +66,14 @@ class Queued(ABC):
         on_done: Callable[[int], None] | None = None,
         watch: Callable[[Sequence[Running]], None] | None = None,
     ) -> list[Running]:
-        """Answers to all prompts, in their order. `on_done` and `watch`: see `finish`."""
-        for prompt in prompts:  # all before the first is queued: one that does not fit must leave none behind
+        """Answers all prompts, in their order. `on_done` and `watch`: see `finish`."""
+        for prompt in prompts:  # all before the first is queued: a prompt too long must leave none in the queue
             check_length(prompt, self.context)
         asked = [self.add(p, s) for p, s in zip(prompts, samplings, strict=True)]
         try:
             finish(asked, self.step, on_done, watch)
         except BaseException:
-            with contextlib.suppress(Exception):  # what was wrong at first is raised
+            with contextlib.suppress(Exception):  # the first error is raised
                 self.step()
             raise
         finally:
@@ -81,7 +81,7 @@ class Queued(ABC):
         return asked
 
     def sweep(self) -> None:
-        """Lets cancelled requests go that have not begun."""
+        """Drops cancelled requests that have not begun."""
         with self._lock:
             gone = [r for r in self._waiting if r.cancelled]
             for running in gone:
@@ -90,7 +90,7 @@ class Queued(ABC):
             running.finish_reason = "cancelled"
 
     def finish(self, running: Running, ids: Sequence[int], log_probs: Sequence[float]) -> None:
-        """Writes an answer down; the reason last, which other threads take as the sign that all else is there."""
+        """Fills in a request's answer; `finish_reason` last, since other threads read it as the sign of completion."""
         running.ids, running.log_probs = list(ids), list(log_probs)
         running.text = self.tokenizer.decode([i for i in ids if i not in self.ends])
         ended = bool(ids) and ids[-1] in self.ends

@@ -1,6 +1,6 @@
-"""Any causal language model that transformers loads: continuous batching on a GPU, else `generate`.
+"""Generates with any causal language model that transformers loads: continuous batching on a GPU, else `generate`.
 
-The model is a copy of its own, so that training and generation need not agree on precision, mode or attention.
+The model is a separate copy, so that training and generation need not agree on precision, mode or attention.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ STEP_SECONDS = 0.1
 
 
 class TransformersBackend(Queued):
-    """A model in this process. `continuous`: whether answers come by continuous batching; by default on a GPU.
+    """A model in this process. `continuous` turns continuous batching on; by default it is on for a GPU.
 
-    Continuous batching knows log-probabilities after the temperature only, so that without `tempered` it answers
-    greedy requests and those of temperature 1 alone, and `generate` the others.
+    Continuous batching reports log-probabilities after the temperature only. Without `tempered` it therefore answers
+    requests of temperature 0 and 1 only, and `generate` answers the others.
     """
 
     name = "transformers"
@@ -48,7 +48,7 @@ class TransformersBackend(Queued):
             rows or (64 if gpu else 16),
             asked_how(model.config),
         )
-        model.generation_config = GenerationConfig(pad_token_id=0)  # no penalties and filters of the checkpoint's
+        model.generation_config = GenerationConfig(pad_token_id=0)  # drops the checkpoint's penalties and filters
         self.model, self.tempered = model, tempered
         self.continuous = gpu if continuous is None else continuous
         self._session: PlainSession | ContinuousSession | None = None
@@ -63,7 +63,7 @@ class TransformersBackend(Queued):
         attention: str = "auto",
         trust_remote_code: bool = False,
     ) -> TransformersBackend:
-        """From a folder or the Hub. Raises `ConfigError`."""
+        """Loads a model from a folder or the Hub. Raises `ConfigError`."""
         tokenizer = load_tokenizer(model, trust_remote_code)
         loaded = load_model(model, attention, trust_remote_code)
         if threads and loaded.device.type == "cpu":
@@ -72,11 +72,11 @@ class TransformersBackend(Queued):
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """Tells whether a step would do anything."""
         return bool(self._waiting) or (self._session is not None and self._session.busy)
 
     def step(self) -> None:
-        """Takes in what waits and can be taken in, and goes on until an answer has ended, or for a moment."""
+        """Admits waiting requests that fit, and waits until an answer has ended, at most `STEP_SECONDS`."""
         self.sweep()
         try:
             session = self._open()
@@ -89,7 +89,7 @@ class TransformersBackend(Queued):
             self._fall_back(error)
 
     def _open(self) -> PlainSession | ContinuousSession | None:
-        """What is at work, or else what the first request that waits needs."""
+        """Returns the busy session, or a session for the first waiting request; None without requests."""
         session = self._session
         if session is not None and (session.busy or not self._waiting):
             return session
@@ -106,7 +106,7 @@ class TransformersBackend(Queued):
         return self._session
 
     def _fall_back(self, error: ContinuousFailed) -> None:
-        """What continuous batching has not answered waits for `generate`, from here on."""
+        """Turns continuous batching off and queues its unanswered requests for `generate`."""
         print(f"{error}; plain generate takes over", file=sys.stderr)
         self.continuous = False
         session = self._session
@@ -117,18 +117,18 @@ class TransformersBackend(Queued):
                 self._waiting.extendleft(reversed(left))
 
     def rest(self) -> None:
-        """Gives up what is on its way; gives threads and caches back."""
+        """Cancels running requests and frees threads and caches."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Any]) -> None:
-        """Takes weights over, tensor by tensor, in the precision that this copy has. Raises `ConfigError`."""
+        """Copies weights in, converted to this copy's precision. Raises `ConfigError`."""
         self.rest()
         try:
             self.model.load_state_dict(dict(weights), strict=True)
         except RuntimeError as error:
             raise ConfigError(f"these are not the weights of {self.tokenizer.name!r}: {error}"[:500]) from error
         if self.model.device.type == "cuda":
-            torch.cuda.synchronize()  # continuous batching reads them in a stream of its own
+            torch.cuda.synchronize()  # continuous batching reads them on another stream

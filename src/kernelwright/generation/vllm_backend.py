@@ -1,9 +1,9 @@
-"""vLLM in this process, on one GPU or, with vLLM's build for processors, on none.
+"""Generates with vLLM in this process, on one GPU or, with vLLM's CPU build, without one.
 
 Requests go to vLLM's engine one by one (`add_request`, `step`, `abort_request`), so that answers come as they end.
-After an update the weights go straight into the running model by the worker's own `reload_weights`, which takes Hugging
-Face's names and brings them into the form that its kernels read (the model's `load_weights` alone does not), then
-`reset_prefix_cache`. This needs vLLM's worker in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`).
+After an update, the worker's `reload_weights` loads the weights into the running model: it takes Hugging Face's names
+and converts the tensors to the layout of its kernels, which the model's `load_weights` alone does not. Then
+`reset_prefix_cache` follows. This needs vLLM's worker in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kernelwright.inference.engine import Running
 
 ROWS = 128
 MEMORY_SHARE = 0.3
-"""Of the GPU's memory: training and judging use the same GPU."""
+"""Share of the GPU's memory for vLLM: training and judging use the same GPU."""
 
 
 class VllmBackend(Queued):
-    """A model in vLLM. With `top_p` below 1 its log-probabilities are those of the filtered distribution."""
+    """A model in vLLM. With `tempered` and `top_p` below 1, log-probabilities are of the filtered distribution."""
 
     name = "vllm"
 
@@ -44,7 +44,7 @@ class VllmBackend(Queued):
 
     @classmethod
     def load(cls, model: str, *, tempered: bool = False, trust_remote_code: bool = False) -> VllmBackend:
-        """From a folder or the Hub. Raises `ConfigError` where vLLM is not installed or cannot load the model."""
+        """Loads a model from a folder or the Hub. Raises `ConfigError` without vLLM, or where it cannot load it."""
         if importlib.util.find_spec("vllm") is None:
             raise ConfigError(
                 "the generation back-end vllm needs vLLM, which is not installed",
@@ -52,7 +52,7 @@ class VllmBackend(Queued):
             )
         place, tokenizer = place_of(model), load_tokenizer(model, trust_remote_code)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # what is printed may be read by scripts
+        os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # scripts may parse stdout
         from transformers import AutoConfig, GenerationConfig
 
         config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
@@ -71,7 +71,7 @@ class VllmBackend(Queued):
                     logprobs_mode="processed_logprobs" if tempered else "raw_logprobs",
                     trust_remote_code=trust_remote_code,
                 )
-        except Exception as error:  # of many kinds: no GPU, too little memory, an unknown architecture
+        except Exception as error:  # many types: no GPU, too little memory, an unknown architecture
             raise ConfigError(
                 f"vLLM cannot load {model!r}: {str(error).strip()[:300]}", hint="use the back-end transformers"
             ) from error
@@ -79,11 +79,14 @@ class VllmBackend(Queued):
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """Tells whether a step would do anything."""
         return bool(self._waiting or self._asked)
 
     def step(self) -> None:
-        """Takes in what waits, lets go of what was cancelled, and draws a token for every row."""
+        """Admits waiting requests, drops cancelled ones, and draws a token for every row.
+
+        Raises `HarnessError` where vLLM fails.
+        """
         self.sweep()
         self._admit()
         for name, running in list(self._asked.items()):
@@ -95,7 +98,7 @@ class VllmBackend(Queued):
             return
         try:
             outputs = self._engine.step()
-        except Exception as error:  # of the device, or of vLLM's own checks
+        except Exception as error:  # from the device, or from vLLM's own checks
             self._lost()
             raise HarnessError(f"vLLM's engine failed: {str(error).strip()[:300]}") from error
         for output in outputs:
@@ -117,7 +120,7 @@ class VllmBackend(Queued):
                 max_tokens=self.limit(running),
                 seed=asked.seed % 2**31,
                 stop_token_ids=sorted(self.ends),
-                logprobs=0,  # of the sampled token alone
+                logprobs=0,  # only the sampled token's
                 detokenize=False,
             )
             name = f"request-{self._count}"
@@ -133,7 +136,7 @@ class VllmBackend(Queued):
         self.finish(running, ids, logs)
 
     def rest(self) -> None:
-        """Gives up what is on its way."""
+        """Cancels running requests."""
         if self._asked:
             self._engine.abort_request(list(self._asked))
         self._lost()
@@ -144,12 +147,14 @@ class VllmBackend(Queued):
         self._asked = {}
 
     def load_weights(self, weights: Mapping[str, Any]) -> None:
-        """Takes weights over. The cache of prompts' beginnings is of the weights before, so it is emptied. Raises
-        `ConfigError` where they are none of this model's, or vLLM is too old to take any."""
+        """Replaces the weights and empties the prefix cache, which the old weights computed.
+
+        Raises `ConfigError` where the weights are not this model's, or vLLM is too old.
+        """
         self.rest()
         try:
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": list(weights.items())})
-        except Exception as error:  # its loaders assert, look up and compare
+        except Exception as error:  # its loaders raise AssertionError, KeyError, ValueError and others
             raise ConfigError(
                 f"vLLM does not take these weights: {type(error).__name__}: {str(error).strip()[:300]}",
                 hint="vLLM must know reload_weights with an iterator, as 0.24 does; or use the back-end transformers",
@@ -159,7 +164,7 @@ class VllmBackend(Queued):
 
 @contextmanager
 def _draws_kept() -> Iterator[None]:
-    """Leaves the process's random numbers as they were: vLLM seeds all of them with 0 when its worker is in it."""
+    """Restores the process's random states: an in-process vLLM worker seeds all of them with 0."""
     import numpy as np
     import torch
 
