@@ -1,7 +1,7 @@
-"""Running a small decoder without a serving framework: prompt, tokenizer, forward pass with a cache, batching.
+"""Runs a small decoder without a serving framework: prompt, tokenizer, forward pass with a cache, batching.
 
-`chat` is the text that a model sees, `tokenizer` turns it into ids, `decoder` computes logits of Llama- and
-Qwen2-shaped checkpoints in plain torch, `engine` batches many requests and replaces finished ones. No transformers.
+`chat` writes a model's prompt, `tokenizer` encodes it, `decoder` computes logits of Llama- and Qwen2-shaped checkpoints
+in plain torch, `engine` batches requests and replaces finished ones. Needs no transformers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 STARTER = "KERNELWRIGHT_STARTER"
-"""The variable that names the folder of the checkpoint that `starter` means, in place of the package's own."""
+"""The environment variable for the folder of the `starter` checkpoint; default is the package's own."""
 
 
 def starter_folder() -> Path:
-    """Where the checkpoint is that `starter` means: the package's own, or what `$KERNELWRIGHT_STARTER` names.
+    """Returns the folder of the `starter` checkpoint: `$KERNELWRIGHT_STARTER`, or the package's own.
 
-    Raises `ConfigError` where there is none.
+    Raises `ConfigError` where the folder holds no checkpoint.
     """
     named = os.environ.get(STARTER)
     folder = Path(named) if named else Path(str(resources.files("kernelwright") / "data" / "starter"))
@@ -38,17 +38,17 @@ def starter_folder() -> Path:
 
 
 def load_engine(model: str, **options: Any) -> Engine:
-    """An engine for `starter`, `starter:FOLDER` or a folder; `options` as of `Engine`. Raises `ConfigError`."""
+    """Loads an engine for `starter`, `starter:FOLDER` or a folder; `options` go to `Engine`. Raises `ConfigError`."""
     kind, _, rest = model.partition(":")
     named = rest if kind == "starter" else model
-    if not model.strip():  # as an unset variable of a shell leaves it
+    if not model.strip():  # an unset shell variable
         raise ConfigError("the name of the model is empty", hint="name the folder of a checkpoint, or starter")
     folder = Path(named) if named else starter_folder()
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {str(folder)!r}", hint="name the folder of a checkpoint, or starter")
     if importlib.util.find_spec("torch") is None:
         raise ConfigError("the starter model needs torch", hint="pip install 'kernelwright[torch]'")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait do not keep others off the cores
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads sleep instead of spinning on the cores
     from kernelwright.inference.engine import Engine
 
     return Engine(folder, **options)

@@ -1,8 +1,9 @@
-"""A step of a small decoder on the processor by compiled code of ours: `csrc/step.cpp`, built with g++ on first use.
+"""Runs a decoding step of a small decoder on the CPU in compiled code: `csrc/step.cpp`, built with g++ on first use.
 
-Torch computes a step as some 250 operators, with products of few rows that are slow and whose rounding may depend on
-their number. This takes less than half of the time (`benchmarks/starter_cpu.py`), and a row's sums are its own. Where
-it cannot be built, or a checkpoint has a shape that it does not compute, torch's operators do the step.
+Torch computes a step as some 250 operators; matrix products of few rows are slow there, and their rounding may depend
+on the number of rows. The compiled step takes less than half of the time (`benchmarks/starter_cpu.py`), and a row's
+result does not depend on other rows. Torch does the step where the code cannot be built, or does not support the
+checkpoint's shape.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SOURCE = Path(__file__).resolve().parent / "csrc" / "step.cpp"
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 LANES, PANEL = 8, 16
 ROWS_A_THREAD = 2
-"""Rows that a thread should have at least: each reads all weights."""
+"""The least number of rows per thread: each thread reads all weights."""
 
 _pointer = ctypes.c_void_p
 
@@ -62,10 +63,10 @@ class _Cache(ctypes.Structure):
 
 
 class CompiledStep:
-    """What `Decoder.step` does, for a decoder in float32 on the processor whose weights are exactly bfloat16."""
+    """Computes `Decoder.step` for a float32 decoder on the CPU whose weights are exactly bfloat16 values."""
 
     def __init__(self, decoder: Decoder, threads: int) -> None:
-        """Raises `ConfigError` where this cannot compute the decoder, with the reason."""
+        """Builds the code and packs the weights. Raises `ConfigError` with the reason for an unsupported decoder."""
         _check(decoder)
         self._function = _library().kw_step
         self._vocabulary = decoder.config.vocabulary
@@ -75,7 +76,10 @@ class CompiledStep:
         self._model = self._fill(decoder)
 
     def __call__(self, tokens: Tensor, positions: Tensor, cache: Cache) -> Tensor:
-        """Logits (rows, vocabulary) after one more token for the first rows of a cache; both (rows,) and int64."""
+        """Returns logits (rows, vocabulary) after one more token for the first rows of a cache.
+
+        `tokens` and `positions` are int64 of shape (rows,).
+        """
         rows = tokens.shape[0]
         tokens, positions = tokens.contiguous(), positions.contiguous()
         logits = torch.empty(rows, self._vocabulary)
@@ -111,12 +115,15 @@ class CompiledStep:
         return _CompiledModel(*sizes, c.epsilon, *plain, self._panels(decoder.head), *angles, ctypes.addressof(layers))
 
     def _plain(self, tensor: Tensor) -> int:
-        """The address of a float32 tensor's values."""
+        """Returns the address of a float32 tensor's values and keeps the tensor alive."""
         self._held.append(tensor)
         return tensor.data_ptr()
 
     def _panels(self, matrix: Tensor) -> int:
-        """The address of a matrix (outputs, inputs) as bfloat16 panels (outputs / 16, inputs, 16), zero-padded."""
+        """Packs a matrix (outputs, inputs) as zero-padded bfloat16 panels (outputs / 16, inputs, 16).
+
+        Returns the address of the panels.
+        """
         outputs, inputs = matrix.shape
         padded = torch.zeros(-(-outputs // PANEL) * PANEL, inputs, dtype=torch.bfloat16)
         padded[:outputs] = matrix.bfloat16()
@@ -139,7 +146,7 @@ def _check(decoder: Decoder) -> None:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The built code. Raises `ConfigError` without a compiler, or where it fails."""
+    """Builds the code, or takes it from the cache. Raises `ConfigError` without a compiler, or where it fails."""
     compiler = shutil.which(os.environ.get("CXX") or "g++")
     if compiler is None:
         raise ConfigError("there is no C++ compiler for the compiled step", hint="install g++")
@@ -161,7 +168,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _instructions() -> tuple[str, ...]:
-    """Flags for the processor's vectors, where it has those of x86-64-v3."""
+    """Returns the compiler flags for vector instructions, where the CPU has those of x86-64-v3."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

@@ -1,7 +1,7 @@
-"""Logits of Llama- and Qwen2-shaped checkpoints in plain torch: a forward pass over prompts, and one token a row.
+"""Computes logits of Llama- and Qwen2-shaped checkpoints in plain torch: prefill of prompts, and one token per row.
 
-Written for small models and many rows: products are fused (q, k and v; gate and up), the key-value cache is allocated
-once and written in place, and a step makes no tensor whose shape depends on data, so that it can be a CUDA graph.
+Written for small models and many rows: matrix products are fused (q, k and v; gate and up), the key-value cache is
+allocated once and written in place, and no shape in a step depends on data, so that a step can be a CUDA graph.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kernelwright.errors import ConfigError
 from kernelwright.inference.quantised import read_weights
 
 KNOWN = ("llama", "qwen2")
-"""Values of `model_type` that this module computes."""
+"""Supported values of `model_type`."""
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """What `config.json` says about a decoder's shape, and which ids end an answer."""
+    """A decoder's shape from `config.json`, with the token ids that end an answer (`ends`)."""
 
     vocabulary: int
     hidden: int
@@ -38,13 +38,13 @@ class DecoderConfig:
     tied: bool
     ends: tuple[int, ...]
     bare_task: bool
-    """Whether the model is asked with the task's source alone, as ours are."""
+    """True where the prompt is the task's source alone, as for our models."""
     schedules: tuple[str, ...] = ()
-    """Schedules that its answers are begun with, in the order of tries (`chat.begun`); none: it writes no such line."""
+    """Schedules for an answer's first line, in the order of tries (`chat.begun`); empty where it has no such line."""
 
     @classmethod
     def read(cls, folder: Path) -> DecoderConfig:
-        """Raises `ConfigError` for a folder without a checkpoint, or of an architecture that is not known here."""
+        """Reads a checkpoint's configuration. Raises `ConfigError` without one, or for an unsupported architecture."""
         raw = _json(folder / "config.json")
         kind = raw.get("model_type")
         if kind not in KNOWN:
@@ -100,7 +100,7 @@ def _json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Layer:
-    """Weights of one block; `bias` is that of q, k and v."""
+    """Weights of one block; `bias` belongs to q, k and v."""
 
     norm: Tensor
     qkv: Tensor
@@ -120,17 +120,17 @@ class Cache:
 
     @property
     def capacity(self) -> int:
-        """Tokens that a row may hold."""
+        """The tokens that a row can hold."""
         return self.keys.shape[3]
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copies the first `length` tokens of a row over another one's."""
+        """Copies the first `length` tokens of row `source` to row `target`."""
         for part in (self.keys, self.values):
             part[:, target, :, :length] = part[:, source, :, :length]
 
 
 class Decoder:
-    """A checkpoint's weights on one device. Not a module: nothing here is trained."""
+    """A checkpoint's weights on one device. No `nn.Module`: it is never trained."""
 
     def __init__(
         self, config: DecoderConfig, weights: dict[str, Tensor], device: torch.device, dtype: torch.dtype
@@ -160,14 +160,14 @@ class Decoder:
         return cls(DecoderConfig.read(folder), read_weights(folder), device, dtype)
 
     def cache(self, rows: int, capacity: int) -> Cache:
-        """An empty cache."""
+        """Allocates an empty cache."""
         c = self.config
         shape = (c.layers, rows, c.kv_heads, capacity, c.head_width)
         keys, values = (torch.zeros(shape, device=self.device, dtype=self.dtype) for _ in range(2))
         return Cache(keys, values)
 
     def prefill(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Prompts (rows, longest), padded at the right, with their lengths.
+        """Computes prompts (rows, longest), padded on the right, with their lengths (rows,).
 
         Returns the logits (rows, vocabulary) after each prompt's last token, and keys and values (layers, rows, kv
         heads, longest, head width).
@@ -182,7 +182,7 @@ class Decoder:
             q, k, v = self._heads(F.linear(h, layer.qkv, layer.bias), cos, sin)
             q, k, v = (t.transpose(1, 2) for t in (q, k, v))
             kept.append((k, v))
-            # padding is at the right, where causal attention does not look
+            # padding is on the right, and causal attention only looks to the left
             attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=c.heads != c.kv_heads)
             x = x + F.linear(attended.transpose(1, 2).reshape(rows, length, -1), layer.out)
             x = x + self._feed_forward(x, layer)
@@ -190,9 +190,10 @@ class Decoder:
         return self._logits(last), torch.stack([k for k, _ in kept]), torch.stack([v for _, v in kept])
 
     def step(self, tokens: Tensor, positions: Tensor, cache: Cache, length: int) -> Tensor:
-        """One more token for the first rows of a cache: logits (rows, vocabulary).
+        """Appends one token to the first rows of a cache; returns logits (rows, vocabulary).
 
-        `tokens` and `positions` (rows,); `length`: tokens of the cache that are looked at, more than any position.
+        `tokens` and `positions` are (rows,). Attention covers the first `length` tokens of the cache; `length` exceeds
+        every position.
         """
         c = self.config
         rows = tokens.shape[0]
@@ -208,7 +209,7 @@ class Decoder:
             keys, values = cache.keys[number], cache.values[number]
             keys[at, :, positions] = k
             values[at, :, positions] = v
-            # the query heads of one key head are its rows: keys and values are read once, and never expanded
+            # the query heads of a key head become its rows: keys and values are read once, without expansion
             q = q.view(rows, c.kv_heads, c.heads // c.kv_heads, c.head_width)
             attended = F.scaled_dot_product_attention(q, keys[:rows, :, :length], values[:rows, :, :length], mask)
             x = x + F.linear(attended.reshape(rows, -1), layer.out)
@@ -216,7 +217,7 @@ class Decoder:
         return self._logits(x)
 
     def _heads(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys (both turned by their positions) and values: (…, heads, head width)."""
+        """Splits into queries, keys (both with rotary embedding) and values: (…, heads, head width)."""
         c = self.config
         split = qkv.view(*qkv.shape[:-1], c.heads + 2 * c.kv_heads, c.head_width)
         first, second = split[..., : c.heads + c.kv_heads, :].chunk(2, dim=-1)

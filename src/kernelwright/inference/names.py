@@ -1,9 +1,9 @@
-"""Names that a small model can copy: while it answers, names that it has not met are replaced by such that it has.
+"""Replaces names that a small model cannot copy by names of its training data, and restores them in the answer.
 
-A model of some millions of parameters that was trained on the task generator's names spells others wrongly
-(`self.conv1d8` for `self.conv1d_transpose`), and what it computes is right but for that. So attributes, constructor
-arguments and arguments of forward that the generator has no such name for get names of its words in the prompt, and
-the answer gets the task's own names back, so that its parameters are called as the reference's are.
+A model of some millions of parameters, trained on the task generator's names, misspells others (`self.conv1d8` for
+`self.conv1d_transpose`) in answers that are otherwise right. So attributes, constructor arguments and arguments of
+forward that the generator could not have named get names from the generator's words in the prompt. The answer gets the
+task's own names back, so that its parameters are named as the reference's.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from kernelwright import syntax
 from kernelwright.generate import words
 
 Names = Mapping[str, str]
-"""Names in the prompt -> names in the task, only of those that differ."""
+"""Names in the prompt -> names in the task, only where they differ."""
 
 _SYLLABLES = re.compile(f"(?:{'|'.join(words.SYLLABLES)}){{2,3}}\\d?")
 _REGISTER = ("register_buffer", "register_parameter", "add_module")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SHORTEST = 4
-"""Letters of a name that is replaced: answers have short names of their own, which it must not meet when it is back."""
+"""The least length of a replaced name: answers define short names, which a restored name must not clash with."""
 _OWN = {*dir(builtins), *keyword.kwlist, *keyword.softkwlist, "kernels", "start", "torch", "total"}
 _CUDA = set("auto char class const delete double enum explicit export extern inline long namespace operator".split())
 _CUDA |= set("private public register short signed sizeof static struct switch template this typename union".split())
 _CUDA |= set("unsigned using virtual void volatile".split())
-"""Longer words that answers or Python have a use for."""
+"""Keywords of CUDA C++ of at least `_SHORTEST` letters."""
 _TEXT = '"""'
-"""Around the kernels of an answer."""
+"""The quotes around the kernels of an answer."""
 
 
 @functools.lru_cache(maxsize=128)
 def familiar(text: str) -> tuple[str, Names]:
-    """A task in normal form under names that the generator knows, and what they stand for.
+    """Renames a task in normal form to names that the generator knows; returns it with the map of names.
 
-    Of class Model only. A name that also means something else in the text (a method, a key, a text) stays as it is, as
-    does everything in a text that is no task.
+    Renames in class Model only. A name with another meaning in the text (a method, a key, a string) stays. A text that
+    is no task is returned unchanged.
     """
     try:
         tree = syntax.parse(text)
@@ -57,9 +57,9 @@ def familiar(text: str) -> tuple[str, Names]:
 
 
 def restored(answer: str, names: Names) -> str:
-    """An answer, or the beginning of one that ends with a whole word, under the task's own names.
+    """Restores the task's own names in an answer, or in a prefix of one that ends with a whole word.
 
-    What is a word of CUDA's has an underscore within the kernels.
+    Within the kernels, a name that is a CUDA C++ keyword gets an underscore.
     """
     if not names:
         return answer
@@ -91,7 +91,7 @@ class _Found:
 
 
 def _attributes(model: ast.ClassDef) -> Iterator[str]:
-    """Names that are set on self, or registered under a text."""
+    """Yields names that are assigned on self, or registered by a string."""
     for node in ast.walk(model):
         if _of_self(node) and isinstance(node.ctx, ast.Store):
             yield node.attr
@@ -100,7 +100,7 @@ def _attributes(model: ast.ClassDef) -> Iterator[str]:
 
 
 def _made_up(model: ast.ClassDef) -> bool:
-    """Whether names may be put together while the model runs (`getattr(self, f"stage{i}")`)."""
+    """Tells whether names may be composed at run time (`getattr(self, f"stage{i}")`)."""
     nodes = list(ast.walk(model))
     return any(isinstance(n, ast.JoinedStr) for n in nodes) or any(
         isinstance(n, ast.Name) and n.id in ("getattr", "setattr", "hasattr", "vars") for n in nodes
@@ -112,7 +112,7 @@ def _of_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
 
 
 def _registered(node: ast.AST) -> Any:
-    """The text under which a call registers something on self; None of any other node."""
+    """Returns the string node under which a call registers something on self; None for any other node."""
     if isinstance(node, ast.Call) and _of_self(node.func) and node.func.attr in _REGISTER and node.args:
         first = node.args[0]
         return first if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
@@ -120,7 +120,7 @@ def _registered(node: ast.AST) -> Any:
 
 
 def _elsewhere(tree: ast.Module, model: ast.ClassDef) -> Iterator[str]:
-    """Names that mean something besides: attributes of other things, methods, texts, what module and class bind."""
+    """Yields names with another meaning: attributes of other objects, methods, strings, module and class names."""
     inside = {id(node) for node in ast.walk(model)}
     registered = {id(text) for node in ast.walk(model) if (text := _registered(node)) is not None}
     for node in ast.walk(tree):
@@ -138,7 +138,7 @@ def _elsewhere(tree: ast.Module, model: ast.ClassDef) -> Iterator[str]:
 
 @functools.cache
 def _known() -> frozenset[str]:
-    """The generator's own names."""
+    """Returns the generator's own names."""
     pools = (words.EXTENTS, words.INPUTS, words.ATTRIBUTES, words.SYNONYMS)
     named = {name for pool in pools for names in pool.values() for name in names}
     named |= {name for name, _ in words.UNUSED_ARGUMENTS}
@@ -146,7 +146,7 @@ def _known() -> frozenset[str]:
 
 
 def _is_known(name: str) -> bool:
-    """Whether the generator gives such a name: one of its own, perhaps with an ending, or one that nobody can guess."""
+    """Tells whether the generator can give a name: one of its own, with or without an ending, or random syllables."""
     known = _known()
     if name in known or re.sub(r"_?\d+$|_[dhw]$", "", name) in known or _SYLLABLES.fullmatch(name):
         return True
@@ -156,7 +156,7 @@ def _is_known(name: str) -> bool:
 
 
 def _names(found: _Found, taken: set[str]) -> dict[str, str]:
-    """A new name for each that the generator does not know: two of its words that have nothing to do with it."""
+    """Maps each name that the generator does not know to two of the generator's words, unrelated to the name."""
     odd = [name for name in found.names if len(name) >= _SHORTEST and name not in _OWN and not _is_known(name)]
     pairs = (f"{a}_{b}" for a, b in itertools.product(words.WORDS[::7], words.WORDS[3::11]))
     free = (pair for pair in pairs if pair not in taken)

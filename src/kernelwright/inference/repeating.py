@@ -1,9 +1,9 @@
-"""How a task is put to one of our own models, and what its answer becomes: what it copies wrongly, it need not copy.
+"""Rewrites a task for our own models, and restores names and constructor in their answers.
 
-A model of some millions of parameters that has learnt what kernels a forward needs still misspells what it only has to
-repeat: names that it has not met (`names.py`), and constructors in forms that it has not met
-(`register_buffer('.bias', ...`). The constructor of an answer is the reference's own, always; so it is put there, as
-the solution library would have written it, in place of the copy. Everything else is what the model wrote.
+A model of some millions of parameters learns which kernels a forward needs, but misspells text that it only has to
+copy: names (`names.py`) and forms of constructors (`register_buffer('.bias', ...`) that were not in its training data.
+An answer's constructor always equals the reference's. So the copy in the answer is replaced by the constructor that the
+solution library writes for the task. The rest of the answer stays as the model wrote it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ FORWARD = "    def forward("
 
 @dataclass(frozen=True)
 class Asking:
-    """A task as the model reads it, and what turns its answer into one to the task itself."""
+    """A task rewritten for the model, with the data to turn the model's answer into an answer to the task."""
 
     text: str
-    """What the user's turn holds."""
+    """The user's turn."""
     names: Names = field(default_factory=dict)
-    """Names in the prompt -> names in the task, of those that differ."""
+    """Names in the prompt -> names in the task, where they differ."""
     source: str = ""
-    """The task under its own names; empty where the answer stays as it is."""
+    """The task under its own names; empty where answers stay unchanged."""
 
     def answered(self, text: str) -> str:
-        """The answer to the task; of the beginning of an answer up to `ready`, the beginning of that."""
+        """Restores names and constructor in an answer, or in a prefix of one that ends at `ready`."""
         return with_constructor(restored(text, self.names), self.source) if self.source else text
 
     def ready(self, text: str) -> int:
-        """Characters at the beginning of an unfinished answer that what follows cannot change."""
+        """Returns the length of an unfinished answer's prefix that later text cannot change."""
         if not self.source:
             return len(text)
         end, begins = len(text), text.find(CLASS)
@@ -49,13 +49,12 @@ class Asking:
         elif begins < 0:
             end = max(0, end - len(CLASS) + 1)
         while self.names and end > 0 and (text[end - 1].isalnum() or text[end - 1] == "_"):
-            end -= 1  # a name is replaced whole
+            end -= 1  # a partial name may still grow
         return end
 
 
 def asking(source: str) -> Asking:
-    """A task's normal form, put to the model: without modules of its own, weights by their shapes, under names that it
-    knows."""
+    """Rewrites a task's normal form for the model: submodules flattened, weights by shape, names the model knows."""
     flat, paths = flattened(source)
     text, names = familiar(_plain(flat))
     kept = {name: path for name, path in paths.items() if name not in names.values()}
@@ -64,7 +63,7 @@ def asking(source: str) -> Asking:
 
 @functools.lru_cache(maxsize=128)
 def _plain(source: str) -> str:
-    """The task with plain weights; any other text as it is."""
+    """Replaces a task's weights by plain ones (`plain_weights`); returns any other text unchanged."""
     try:
         tree = syntax.parse(source)
         models = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"]
@@ -76,7 +75,7 @@ def _plain(source: str) -> str:
 
 
 def with_constructor(answer: str, source: str) -> str:
-    """An answer with the constructor of the task; as it is where it has none, or one that is the same."""
+    """Replaces an answer's constructor by the task's; returns an answer without a constructor unchanged."""
     begins = answer.find(CLASS)
     ends = answer.find(FORWARD, begins)
     if begins < 0 or ends < 0:
@@ -91,7 +90,7 @@ def with_constructor(answer: str, source: str) -> str:
 
 
 def _missing(reference: ReferenceText, init: str, head: str) -> str:
-    """Imports, constants and helpers that the constructor names and the file does not have."""
+    """Returns the imports, constants and helpers that the constructor uses and the file lacks."""
     try:
         tree = syntax.parse(head)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -105,7 +104,7 @@ def _missing(reference: ReferenceText, init: str, head: str) -> str:
 
 @functools.lru_cache(maxsize=128)
 def _reference(source: str) -> ReferenceText | None:
-    """The parts of a task that its constructor is written from; None of a text that is no task."""
+    """Parses the parts of a task that its constructor is written from; None where the text is no task."""
     try:
         tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

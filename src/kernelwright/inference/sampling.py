@@ -1,7 +1,7 @@
-"""Drawing tokens from logits: greedy, by temperature, from the likeliest ones; the same for a row whatever its batch.
+"""Draws tokens from logits: greedy, by temperature, with top-p and top-k; a row's tokens do not depend on its batch.
 
-A request's draws come from uniform numbers that its seed gives in advance, one a token, so a sample depends neither on
-the device nor on which other requests run beside it (but for rounding of the logits).
+A request's seed gives one uniform number per token in advance. So a sample depends neither on the device nor on the
+other requests of its batch, except for rounding of the logits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from kernelwright.errors import ConfigError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one request is answered. `temperature` 0: greedy. `top_k` 0 and `top_p` 1: all tokens. `stop`: texts."""
+    """The sampling settings of one request.
+
+    `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep all tokens; `stop` lists texts that end the answer.
+    """
 
     temperature: float = 0.8
     top_p: float = 1.0
@@ -27,7 +30,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
     def checked(self) -> Sampling:
-        """This, or `ConfigError` that names the field that is out of range."""
+        """Returns itself. Raises `ConfigError` that names a field out of range."""
         ranges = (
             ("temperature", 0 <= self.temperature <= 100, "from 0 to 100"),
             ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
@@ -40,7 +43,7 @@ class Sampling:
         return self
 
     def uniforms(self, count: int) -> np.ndarray:
-        """One number in [0, 1) a token (float32), the same for equal seeds."""
+        """Returns `count` numbers in [0, 1) (float32), one per token, the same for equal seeds."""
         return np.random.default_rng(self.seed % 2**63).random(count, dtype=np.float32)
 
 
@@ -53,11 +56,11 @@ def draw(
     filtered: bool,
     tempered: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Ids and their log-probabilities (rows,) from float32 logits (rows, vocabulary).
+    """Draws ids with their log-probabilities, (rows,) each, from float32 logits (rows, vocabulary).
 
-    All other tensors are (rows,). Log-probabilities are the model's own, before temperature and filters; `tempered`
-    ones are those after the temperature, which was drawn from where there is no filter. `filtered`: whether any row has
-    a top_p below 1 or a top_k.
+    All other tensors are (rows,). Log-probabilities are before temperature and filters; with `tempered` they are after
+    the temperature, which is the sampled distribution where there is no filter. `filtered` is true where any row has a
+    top_p below 1 or a top_k.
     """
     greedy = logits.argmax(-1)
     scaled = logits / temperature.clamp(min=1e-4)[:, None]
@@ -77,7 +80,10 @@ def draw(
 
 
 def _inverse(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The first index at which the sum of weights passes that share of their total; never one of weight zero."""
+    """Samples by the inverse cumulative sum: the first index where it exceeds `uniform` times the total.
+
+    Never returns an index of weight zero.
+    """
     sums = weights.cumsum(-1)
     wanted = uniform[:, None] * sums[:, -1:]
     first = (sums <= wanted).sum(-1)

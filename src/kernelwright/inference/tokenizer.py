@@ -1,6 +1,6 @@
-"""From text to token ids and back, with a checkpoint's `tokenizer.json`; no transformers needed.
+"""Encodes text to token ids and decodes them with a checkpoint's `tokenizer.json`; needs no transformers.
 
-Text between turns is plain: a task that spells `<|im_end|>` gets the letters, not the token.
+Message content is plain text: a task that spells `<|im_end|>` gets its characters, not the special token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ChatTokenizer:
-    """A byte-level tokenizer with ChatML's turns. Raises `ConfigError` where a folder holds none."""
+    """A byte-level tokenizer with ChatML's turns. Raises `ConfigError` for a tokenizer of another kind."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.inner = tokenizer
@@ -37,7 +37,7 @@ class ChatTokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> ChatTokenizer:
-        """The tokenizer of a checkpoint's folder."""
+        """Loads the tokenizer of a checkpoint's folder. Raises `ConfigError` where there is none."""
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -49,7 +49,7 @@ class ChatTokenizer:
             return cls(Tokenizer.from_file(str(path)))
         except ConfigError:
             raise
-        except Exception as error:  # the library raises plain Exception for a file that it cannot read
+        except Exception as error:  # the library raises plain Exception for an unreadable file
             raise ConfigError(f"{str(path)!r} is no tokenizer: {error}") from error
 
     def _special(self, token: str) -> int:
@@ -63,29 +63,29 @@ class ChatTokenizer:
 
     @property
     def size(self) -> int:
-        """Tokens in the vocabulary, special ones included."""
+        """The size of the vocabulary, special tokens included."""
         return int(self.inner.get_vocab_size())
 
     def encode(self, text: str) -> list[int]:
-        """Ids of plain text."""
+        """Returns the ids of plain text."""
         return list(self.inner.encode(text, add_special_tokens=False).ids)
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of several plain texts."""
+        """Returns the ids of several plain texts."""
         return [e.ids for e in self.inner.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def encode_raw(self, text: str) -> list[int]:
-        """Ids of text in which special tokens are spelled out."""
+        """Returns the ids of text in which special tokens are spelled out."""
         known = {content: number for number, content in self.special.items()}
         parts = re.split("(" + "|".join(re.escape(content) for content in known) + ")", text)
         return [i for part in parts for i in ([known[part]] if part in known else self.encode(part))]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids without special tokens; bytes that are no UTF-8 become replacement characters."""
+        """Returns the text of ids without special tokens; invalid UTF-8 becomes replacement characters."""
         return b"".join(self.piece(i) for i in ids).decode("utf-8", "replace")
 
     def piece(self, number: int) -> bytes:
-        """The bytes that one id stands for; none for a special token."""
+        """Returns the bytes of one id; none for a special token."""
         if number in self.special:
             return b""
         token = self.inner.id_to_token(number)
@@ -97,25 +97,25 @@ class ChatTokenizer:
             return token.encode()
 
     def head(self, role: str) -> list[int]:
-        """Ids that begin a turn of a role."""
+        """Returns the ids that begin a role's turn."""
         if role not in self._heads:
             self._heads[role] = [self.turn, *self.encode(f"{role}\n")]
         return self._heads[role]
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of a conversation up to where the assistant speaks."""
+        """Returns the ids of a conversation with the head of the assistant's turn."""
         ids: list[int] = []
         for message in messages:
             ids += self.wrap(message.role, self.encode(message.content))
         return ids + self.head("assistant")
 
     def wrap(self, role: str, content: list[int]) -> list[int]:
-        """Ids of one turn with everything that belongs to it."""
+        """Returns the ids of one whole turn: head, content, end token and newline."""
         return [*self.head(role), *content, self.turn_end, *self._line]
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letter that byte-level tokenizers write for each byte (GPT-2's table), inverted."""
+    """Returns GPT-2's byte table inverted: the character that stands for a byte -> the byte."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
     letters = {chr(b): b for b in printable}

@@ -1,8 +1,8 @@
-"""Weights in a prompt: what matters to a kernel is their shape, not what they are first filled with.
+"""Simplifies weights in a prompt: a kernel depends on their shape, not on their initial values.
 
 `nn.Parameter(1.0 + 0.1 * torch.randn(64))`, an empty tensor with `nn.init.xavier_uniform_` below it and a buffer of
-random values are all `nn.Parameter(torch.randn(64))` to who writes the kernel. Only for a prompt: the answer gets the
-task's own constructor.
+random values all become `nn.Parameter(torch.randn(64))`. Only the prompt changes: the answer gets the task's own
+constructor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernelwright import syntax
 from kernelwright.tasks.normal_form.constants import UnknownValue, value_of
 
 Shape = tuple[str, ...]
-"""Extents as they are written: numbers, or arguments of the constructor."""
+"""Extents as source text: numbers, or arguments of the constructor."""
 _MADE = ("randn", "rand", "zeros", "ones", "empty", "normal")
 _SAME = set(
     "abs sqrt exp log tanh sigmoid relu tril triu neg square clamp cumsum softmax float contiguous clone".split()
@@ -24,11 +24,11 @@ _SAME |= set("normal_ uniform_ fill_ zero_ mul_ add_ div_ clamp_ detach mul add 
 _FIRST_VALUES = re.compile(
     r"(?:torch\.)?nn\.init\.\w+\(self\.|self\.\w+(?:\[\d+\])*(?:\.weight|\.bias)?(?:\.data)?\.\w+_\("
 )
-"""How a statement begins that only sets first values."""
+"""Matches the beginning of a statement that only initializes values."""
 
 
 def plain_weights(model: ast.ClassDef) -> None:
-    """Rewrites the constructor of class Model in place: each weight and floating-point buffer of known shape as one."""
+    """Rewrites the constructor of class Model in place: weights and float buffers of known shape become plain ones."""
     init = next((n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     if init is None:
         return
@@ -51,7 +51,7 @@ def _first_values(statement: ast.stmt) -> bool:
 
 
 class _Spread(ast.NodeTransformer):
-    """Puts tuples in the place of the arguments that they are: a weight's shape shows its dimensions."""
+    """Replaces arguments by their default tuples, so that a weight's shape shows its dimensions."""
 
     def __init__(self, tuples: dict[str, ast.Tuple]) -> None:
         self.tuples = tuples
@@ -69,7 +69,7 @@ class _Spread(ast.NodeTransformer):
 
 
 def _plain(statement: ast.stmt, before: ast.stmt) -> ast.stmt:
-    """`self.w = nn.Parameter(...)` or `self.register_buffer("w", ...)` with a shape alone."""
+    """Rewrites `self.w = nn.Parameter(...)` or `self.register_buffer("w", ...)` by shape; else returns `before`."""
     match statement:
         case ast.Assign(targets=[ast.Attribute() as target], value=ast.Call(func=called, args=[made], keywords=_)):
             if ast.unparse(called) in ("nn.Parameter", "torch.nn.Parameter"):
@@ -91,7 +91,7 @@ def _weight(target: str, made: ast.expr) -> ast.stmt | None:
 
 
 def shape_of(node: ast.expr) -> Shape:
-    """The shape of a floating-point tensor that an expression of constants makes. Raises `UnknownValue`."""
+    """Returns the shape of the floating-point tensor that a constant expression makes. Raises `UnknownValue`."""
     match node:
         case ast.BinOp(left=left, right=right):
             return _broadcast(_operand(left), _operand(right))
@@ -109,7 +109,7 @@ def shape_of(node: ast.expr) -> Shape:
 
 
 def _operand(node: ast.expr) -> Shape:
-    """The shape of a tensor, none of a number."""
+    """Returns the shape of an operand; empty for a number. Raises `UnknownValue`."""
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         return ()
     if isinstance(node, ast.UnaryOp):
@@ -124,7 +124,7 @@ def _operand(node: ast.expr) -> Shape:
 
 
 def _made(name: str, arguments: list[ast.expr]) -> Shape:
-    """The shape of what a function of torch's makes."""
+    """Returns the shape of the tensor that a torch function makes. Raises `UnknownValue`."""
     if (name in _SAME or name.endswith("_like")) and arguments:
         return shape_of(arguments[0])
     if name == "eye" and len(arguments) in (1, 2):
@@ -146,7 +146,7 @@ def _made(name: str, arguments: list[ast.expr]) -> Shape:
 
 
 def _nested(value: object) -> Shape:
-    """The shape of a list of numbers with a decimal point, or of lists of such."""
+    """Returns the shape of a nested list of floats. Raises `UnknownValue`."""
     if isinstance(value, list | tuple) and value:
         return (str(len(value)), *_nested(value[0]))
     if isinstance(value, float):
@@ -155,7 +155,7 @@ def _nested(value: object) -> Shape:
 
 
 def _changed(shape: Shape, name: str, arguments: list[ast.expr]) -> Shape:
-    """The shape after a method."""
+    """Returns the shape after a tensor method. Raises `UnknownValue`."""
     if name in _SAME:
         return shape
     if name in ("t", "transpose") and len(shape) == 2:
@@ -174,7 +174,7 @@ def _changed(shape: Shape, name: str, arguments: list[ast.expr]) -> Shape:
 
 
 def _extents(nodes: list[ast.expr]) -> Shape:
-    """Extents that are numbers, arguments, or what is computed from them."""
+    """Returns extents as source text: positive numbers, arguments, or arithmetic on them. Raises `UnknownValue`."""
     found = []
     for node in nodes:
         if not all(isinstance(n, _SIZES) for n in ast.walk(node)):
