@@ -1,7 +1,7 @@
-"""Many requests at once on one decoder: a row each, finished rows are replaced, nobody waits for the slowest.
+"""Batches requests on one decoder, one row each; waiting requests replace finished rows.
 
-On a GPU a step is a CUDA graph, taken several times between looks at what came out. On the processor the batch shrinks
-as rows finish. One thread drives an engine; requests may be added and cancelled by any.
+On a GPU a step is a CUDA graph, replayed several times between reads of the drawn tokens. On the CPU the batch shrinks
+as rows finish. One thread drives an engine; any thread may add and cancel requests.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from kernelwright.inference.tokenizer import ChatTokenizer
 
 GRAPH_ROWS = (1, 8, 32, 64, 128, 256)
 BUCKET = 512
-"""Tokens of the cache that a graph looks at are a multiple of this."""
+"""Granularity, in tokens, of the cache length that a CUDA graph attends to."""
 
 
 @dataclass(eq=False)
 class Running:
-    """One request on its way. `finish_reason` is empty until it is done: then `stop`, `length` or `cancelled`."""
+    """One request in progress. `finish_reason` is empty until it ends with `stop`, `length` or `cancelled`."""
 
     prompt: tuple[int, ...]
     sampling: Sampling
     ids: list[int] = field(default_factory=list)
-    """What was drawn, the token that ends the answer included."""
+    """The drawn tokens, the end token included."""
     log_probs: list[float] = field(default_factory=list)
     finish_reason: str = ""
     text: str = ""
-    """What was drawn so far as text, up to a stop text; complete characters only."""
+    """The text of the drawn tokens, up to a stop text; set when the answer ends, or with each token given `stop`."""
     cancelled: bool = False
 
 
 @dataclass
 class _Rows:
-    """What a step reads and writes, a row each, on the device."""
+    """The tensors that a step reads and writes, one row per request, on the device."""
 
     tokens: Tensor
     positions: Tensor
@@ -69,9 +69,9 @@ def finish(
     on_done: Callable[[int], None] | None,
     watch: Callable[[Sequence[Running]], None] | None = None,
 ) -> None:
-    """Takes steps until all requests have ended; they are cancelled where a step, or who watches, raises.
+    """Takes steps until all requests have ended; cancels them where a step or a callback raises.
 
-    `on_done` gets how many are done, whenever that changes; `watch` gets all requests after each step.
+    `on_done` gets the number of ended requests whenever it grows; `watch` gets all requests after each step.
     """
     done = 0
     try:
@@ -90,11 +90,11 @@ def finish(
 
 
 class Engine:
-    """A checkpoint that answers requests. Raises `ConfigError`.
+    """Answers requests with a checkpoint: a generation back-end (`kernelwright.generation`). Raises `ConfigError`.
 
-    `rows`: answers at once. `threads`: on the processor; all cores by default. `compiled`: whether steps there are
-    our own compiled code (`compiled.py`), where that can be. `tempered`: log-probabilities are those after the
-    temperature. A generation back-end (`kernelwright.generation`).
+    `rows` is the batch size. `threads` holds for the CPU, all cores by default. With `compiled`, steps on the CPU run
+    our own compiled code (`compiled.py`) where it supports the checkpoint. With `tempered`, log-probabilities are after
+    the temperature.
     """
 
     name = "engine"
@@ -146,7 +146,7 @@ class Engine:
             torch.zeros(n, device=on),
         )
 
-    # -- what callers use
+    # -- Public methods
 
     def add(self, prompt: Sequence[int], sampling: Sampling) -> Running:
         """Queues a request. Raises `ConfigError` where the prompt leaves no room for an answer."""
@@ -163,8 +163,8 @@ class Engine:
         on_done: Callable[[int], None] | None = None,
         watch: Callable[[Sequence[Running]], None] | None = None,
     ) -> list[Running]:
-        """Answers to all prompts, in their order. `on_done` and `watch`: see `finish`."""
-        for prompt in prompts:  # all before the first is queued: one that does not fit must leave none behind
+        """Answers all prompts, in their order. `on_done` and `watch`: see `finish`."""
+        for prompt in prompts:  # all before the first is queued: a prompt too long must leave none in the queue
             check_length(prompt, self.config.context)
         asked = [self.add(p, s) for p, s in zip(prompts, samplings, strict=True)]
         try:
@@ -176,27 +176,27 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """Tells whether a step would do anything."""
         return bool(self._active or self._waiting)
 
     @property
     def context(self) -> int:
-        """Tokens of a prompt with its answer at most."""
+        """The bound on tokens of a prompt with its answer."""
         return self.config.context
 
     @property
     def bare_task(self) -> bool:
-        """Whether the model is asked with a task's source alone."""
+        """Tells whether the prompt is a task's source alone."""
         return self.config.bare_task
 
     @property
     def schedules(self) -> tuple[str, ...]:
-        """What its answers are begun with, try by try."""
+        """The schedules for an answer's first line, in the order of tries."""
         return self.config.schedules
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Takes weights over, into the tensors that it has: its CUDA graphs read those. Raises `ConfigError`."""
+        """Copies weights into the existing tensors, which its CUDA graphs read. Raises `ConfigError`."""
         old = self.decoder
         new = Decoder(old.config, dict(weights), old.device, old.dtype)
         pairs = [(old.embedding, new.embedding), (old.norm, new.norm), (old.head, new.head)]
@@ -204,24 +204,24 @@ class Engine:
             pairs += [(a, getattr(after, name)) for name, a in vars(before).items() if a is not None]
         for target, source in pairs:
             target.copy_(source)
-        if self._step is not None:  # it packs weights when it is made, and only such that are bfloat16
+        if self._step is not None:  # it packs bfloat16 weights when it is made
             self._step = _compiled(old, self._threads)
 
     def rest(self) -> None:
-        """Its cache and graphs stay: they are small beside the model, and slow to make."""
+        """Frees nothing: cache and graphs are small beside the model, and slow to make."""
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Takes in what waits, as far as there are rows, and draws the next token or tokens of every row."""
+        """Admits waiting requests while rows are free, and draws the next `stride` tokens of every row."""
         self._sweep()
         self._admit()
         if self._active:
             self._decode()
 
-    # -- one step's parts
+    # -- Parts of a step
 
     def _sweep(self) -> None:
-        """Lets cancelled requests go."""
+        """Drops cancelled requests."""
         with self._lock:
             gone = [r for r in self._waiting if r.cancelled]
             for running in gone:
@@ -269,7 +269,7 @@ class Engine:
         self._collect([ids.tolist()], [log_probs.tolist()], first)
 
     def _write_rows(self, first: int, taken: list[Running]) -> None:
-        """Settings of new rows. A row's uniform numbers lie where its tokens will."""
+        """Writes the settings of new rows. A row's uniform numbers are stored at the positions of its tokens."""
         rows = slice(first, first + len(taken))
         s, vocabulary = self._state, self.config.vocabulary
         uniforms = torch.zeros(len(taken), self.config.context)
@@ -292,7 +292,7 @@ class Engine:
         return draw(logits, uniform, s.temperature[rows], s.top_p[rows], s.top_k[rows], filtered, self.tempered)
 
     def _advance(self, rows: int, length: int, filtered: bool) -> None:
-        """One token for the first rows: reads and writes tensors that stay where they are."""
+        """Draws one token for the first rows, in place, so that a CUDA graph can replay it."""
         s = self._state
         if self._step is not None:
             logits = self._step(s.tokens[:rows], s.positions[:rows], self._cache)
@@ -304,7 +304,7 @@ class Engine:
         s.log_probs[:rows] = log_probs
 
     def _decode(self) -> None:
-        """The next `stride` tokens of every row."""
+        """Draws the next `stride` tokens of every row."""
         rows, ids, log_probs = len(self._active), [], []
         filtered = self._filtered()
         for number in range(self.stride):
@@ -319,7 +319,7 @@ class Engine:
         self._collect(torch.stack(ids).tolist(), torch.stack(log_probs).tolist(), 0)
 
     def _replay(self, rows: int, length: int, filtered: bool) -> None:
-        """One token by a graph for at least so many rows and so much cache; captured when first wanted."""
+        """Draws one token with a graph for at least `rows` rows and `length` tokens of cache; captures it once."""
         padded = min(next(n for n in GRAPH_ROWS if n >= rows), self.rows)
         looked = min(-(-length // BUCKET) * BUCKET, self.config.context)
         key = (padded, looked, filtered)
@@ -329,7 +329,7 @@ class Engine:
         graph.replay()
 
     def _capture(self, rows: int, length: int, filtered: bool) -> torch.cuda.CUDAGraph:
-        """A graph of one step. The trial runs before it change rows, so what they held is put back."""
+        """Captures a graph of one step. The warm-up runs overwrite rows, which are restored after them."""
         s = self._state
         kept = (s.tokens.clone(), s.positions.clone(), s.log_probs.clone())
         stream = torch.cuda.Stream()
@@ -347,10 +347,10 @@ class Engine:
             part.copy_(value)
         return graph
 
-    # -- what came out
+    # -- Drawn tokens
 
     def _collect(self, ids: list[list[int]], log_probs: list[list[float]], first: int) -> None:
-        """Appends drawn tokens to the rows from `first` on, and lets finished ones go."""
+        """Appends drawn tokens to the rows from `first` on, and removes finished rows."""
         for step_ids, step_logs in zip(ids, log_probs, strict=True):
             for row, (token, log_prob) in enumerate(zip(step_ids, step_logs, strict=True), first):
                 running = self._active[row]
@@ -368,10 +368,10 @@ class Engine:
             text = self.tokenizer.decode([i for i in running.ids if i not in self.ends])
             cuts = [at for at in map(text.find, stops) if at >= 0]
             running.text, reason = (text[: min(cuts)], "stop") if cuts else (text, reason)
-        running.finish_reason = reason  # last: other threads take it as the sign that all else is there
+        running.finish_reason = reason  # last: other threads read it as the sign of completion
 
     def _compact(self) -> None:
-        """Moves the last rows to where others finished, so that those at work are the first ones."""
+        """Moves the last rows into finished ones, so that the active rows come first."""
         for row in reversed(range(len(self._active))):
             if not self._active[row].finish_reason:
                 continue
@@ -397,7 +397,7 @@ def _device(name: str) -> torch.device:
 
 
 def _compiled(decoder: Decoder, threads: int) -> CompiledStep | None:
-    """Our own code for steps; None where it cannot compute this decoder, or cannot be built."""
+    """Returns the compiled step; None where it does not support this decoder, or cannot be built."""
     try:
         return CompiledStep(decoder, threads)
     except ConfigError:
@@ -405,7 +405,7 @@ def _compiled(decoder: Decoder, threads: int) -> CompiledStep | None:
 
 
 def _dtype(name: str, gpu: bool) -> torch.dtype:
-    """bfloat16 on a GPU; on the processor float32, which is faster there unless it has units for bfloat16."""
+    """Chooses the precision: bfloat16 on a GPU; on a CPU float32, which is faster without bfloat16 units."""
     names = {"bf16": torch.bfloat16, "fp32": torch.float32}
     if name == "auto":
         return torch.bfloat16 if gpu or _has_bf16_units() else torch.float32

@@ -1,8 +1,8 @@
-"""A task without classes of its own: layers of layers become layers of the model, as the task generator writes them.
+"""Flattens a task: inlines the modules that its file defines into the model, as the task generator writes tasks.
 
-A small model that has seen `self.conv` writes `self.block1.conv1` wrongly. So a module that the file defines is opened
-where the model makes it: its constructor's lines and those of its forward stand in the model's, its attributes under
-names with the module's before them (`self.block1_conv1`), which become paths again in the answer (`self.block1.conv1`).
+A small model that has seen `self.conv` misspells `self.block1.conv1`. So a module that the file defines is inlined
+where the model constructs it: the lines of its constructor and its forward move into the model's, and its attributes
+get the module's name as a prefix (`self.block1_conv1`). The answer gets the paths back (`self.block1.conv1`).
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from kernelwright.tasks.normal_form.expressions import bound, is_attribute, stor
 from kernelwright.tasks.normal_form.normal import normal_form
 
 MOST_MODULES, MOST_CALLS, LONGEST = 24, 96, 40
-"""Modules that are opened at most, calls of them that are written out, nodes of an argument: a text grows with each."""
+"""Bounds on inlined modules, on their inlined calls, and on AST nodes of an argument: each makes the text longer."""
 _OF_ALL = frozenset(
     "parameters named_parameters modules named_modules children named_children buffers named_buffers apply to eval "
     "train state_dict load_state_dict requires_grad_ zero_grad extra_repr".split()
 )
-"""What every module has."""
+"""Methods that every module has."""
 _CONTAINERS = ("nn.ModuleList", "nn.Sequential")
 
 
 class _Closed(Exception):
-    """A module that cannot be opened."""
+    """Raised for a module that cannot be inlined."""
 
 
 @functools.lru_cache(maxsize=128)
 def flattened(source: str) -> tuple[str, Names]:
-    """A task in normal form, and the path of each new attribute (`block1_conv1` -> `block1.conv1`).
+    """Flattens a task; returns its normal form and the path of each new attribute (`block1_conv1` -> `block1.conv1`).
 
-    The text as it is, and no paths, where it defines no modules or one of them cannot be opened.
+    Returns the text unchanged, and no paths, where it defines no modules or one of them cannot be inlined.
     """
     try:
         tree = syntax.parse(source)
@@ -53,7 +53,7 @@ def flattened(source: str) -> tuple[str, Names]:
 
 
 class _Flat:
-    """Class Model while modules are opened in it."""
+    """Inlines modules into class Model."""
 
     def __init__(self, model: ast.ClassDef, kinds: dict[str, ast.ClassDef]) -> None:
         self.kinds = kinds
@@ -65,13 +65,13 @@ class _Flat:
         self.taken |= {n.attr for n in ast.walk(model) if isinstance(n, ast.Attribute)}
         self.paths: dict[str, str] = {}
         self.opening: dict[str, ast.ClassDef] = {}
-        """Attribute -> the class of the module that it was."""
+        """Attribute -> the class of its inlined module."""
         self.lists: dict[str, list[str]] = {}
-        """Attribute -> the attributes that its elements became."""
+        """Attribute of a container -> the attributes of its elements."""
         self.calls = 0
 
     def opened(self) -> dict[str, str]:
-        """Opens all modules, outer ones first; the paths of what became attributes."""
+        """Inlines all modules, outer ones first; returns the paths of the new attributes. Raises `_Closed`."""
         while self._constructors():
             if len(self.opening) > MOST_MODULES:
                 raise _Closed("too many modules")
@@ -90,7 +90,7 @@ class _Flat:
     # Constructors
 
     def _constructors(self) -> bool:
-        """Opens what the constructor's statements make of the file's own classes. Whether there was any."""
+        """Inlines the file's own classes in the constructor's statements; tells whether it found any."""
         found = False
         body: list[ast.stmt] = []
         for statement in self.init.body:
@@ -101,7 +101,7 @@ class _Flat:
         return found
 
     def _made(self, statement: ast.stmt) -> list[ast.stmt] | None:
-        """What stands for `self.NAME = CLASS(...)`, or for a container with such; None for all else."""
+        """Returns the inlined lines of `self.NAME = CLASS(...)`, or of a container of modules; None for the rest."""
         match statement:
             case ast.Assign(targets=[ast.Attribute(ast.Name("self"), name)], value=ast.Call() as call):
                 pass
@@ -129,7 +129,7 @@ class _Flat:
         return self.kinds.get(call.func.id) if isinstance(call.func, ast.Name) else None
 
     def _inside(self, kind: ast.ClassDef, call: ast.Call, name: str, path: str) -> list[ast.stmt]:
-        """The lines of a class's constructor under the names that they have in the model."""
+        """Returns the lines of a class's constructor, renamed for the model."""
         init = _method(kind, "__init__")
         renamed = _Inlined(self, name, path, _bound(init.args, call), _assigned(init))
         lines = [s for s in init.body if not _is_super(s) and not _is_text(s)]
@@ -138,7 +138,7 @@ class _Flat:
     # Forward
 
     def _calls(self) -> bool:
-        """Replaces calls of opened modules in forward by the lines of theirs. Whether there was any."""
+        """Inlines calls of inlined modules in forward; tells whether it found any."""
         body: list[ast.stmt] = []
         found = False
         for statement in self.forward.body:
@@ -154,7 +154,7 @@ class _Flat:
         return found
 
     def _called(self, call: ast.Call) -> str:
-        """The opened module that a call is of; empty where it is another's."""
+        """Returns the inlined module that a call calls; empty for any other call."""
         match call.func:
             case ast.Attribute(ast.Name("self"), name) if name in self.opening:
                 return name
@@ -164,7 +164,7 @@ class _Flat:
         return ""
 
     def _computed(self, name: str, call: ast.Call, targets: list[ast.expr]) -> list[ast.stmt]:
-        """The lines of a module's forward, for one call of it."""
+        """Returns the lines of a module's forward for one call."""
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise _Closed("too many calls")
@@ -186,7 +186,7 @@ class _Flat:
         return self._singly([*begin, *values, result])
 
     def _singly(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        """The same with each call of a module, opened or to be opened, on a line of its own."""
+        """Rewrites statements so that each call of an inlined module is on a line of its own."""
         lines: list[ast.stmt] = []
         for statement in statements:
             if not isinstance(statement, ast.Assign):
@@ -200,7 +200,7 @@ class _Flat:
         return lines
 
     def _elements(self) -> None:
-        """`self.blocks[0]` becomes `self.blocks_0`."""
+        """Replaces `self.blocks[0]` by `self.blocks_0`. Raises `_Closed` for other uses of a module."""
         wholly = {*self.lists, *self.opening, *_OF_ALL}
         for function in (self.init, self.forward):
             _Elements(self.lists).visit(function)
@@ -210,7 +210,7 @@ class _Flat:
 
 
 class _Inlined(ast.NodeTransformer):
-    """A line of a module's method as one of the model's."""
+    """Renames a line of a module's method for the model."""
 
     def __init__(self, flat: _Flat, name: str, path: str, given: dict[str, ast.expr], own: set[str]) -> None:
         self.flat, self.name, self.path, self.given, self.own = flat, name, path, given, own
@@ -263,7 +263,7 @@ class _Inlined(ast.NodeTransformer):
 
 
 class _Hoisted(ast.NodeTransformer):
-    """Takes calls of opened modules out of an expression, but for the expression itself."""
+    """Moves calls of inlined modules out of an expression to `lines`, except the expression itself."""
 
     def __init__(self, flat: _Flat, root: ast.expr) -> None:
         self.flat, self.root = flat, root
@@ -292,12 +292,12 @@ class _Elements(ast.NodeTransformer):
 
 
 def _is_module(kind: ast.ClassDef) -> bool:
-    """Whether a class may be one of modules: dataclasses and the like are left alone."""
+    """Tells whether a class may be a module; dataclasses, named tuples and enums are not."""
     return any(ast.unparse(base).split(".")[-1] not in ("object", "NamedTuple", "Enum") for base in kind.bases)
 
 
 def _elements_of(call: ast.Call) -> Sequence[ast.expr] | None:
-    """What a container holds, where its text says so; None of what is none."""
+    """Returns the elements of a container that are written out; None for any other call."""
     if ast.unparse(call.func) not in _CONTAINERS or call.keywords:
         return None
     elements = call.args[0].elts if len(call.args) == 1 and isinstance(call.args[0], ast.List) else call.args
@@ -305,7 +305,7 @@ def _elements_of(call: ast.Call) -> Sequence[ast.expr] | None:
 
 
 def _method(kind: ast.ClassDef, name: str) -> ast.FunctionDef:
-    """A method of a class that is a module and has no other ways. Raises `_Closed`."""
+    """Returns a method of a plain module with constructor and forward only. Raises `_Closed` for other classes."""
     functions = [n for n in kind.body if isinstance(n, ast.FunctionDef)]
     if [ast.unparse(b) for b in kind.bases] not in (["nn.Module"], ["torch.nn.Module"]) or kind.decorator_list:
         raise _Closed(f"{kind.name} is no plain module")
@@ -315,7 +315,7 @@ def _method(kind: ast.ClassDef, name: str) -> ast.FunctionDef:
 
 
 def _bound(wanted: ast.arguments, call: ast.Call) -> dict[str, ast.expr]:
-    """What a call gives for each parameter but self. Raises `_Closed` where the text does not tell."""
+    """Maps each parameter except self to a call's argument. Raises `_Closed` where the text does not determine it."""
     given = bound(wanted, call)
     if given is None:
         raise _Closed("arguments that do not fit, or of any number")
@@ -341,7 +341,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _drop_unused(tree: ast.Module, kinds: dict[str, ast.ClassDef]) -> None:
-    """Takes away the classes that nothing names any more."""
+    """Removes the classes that nothing uses any more."""
     while True:
         named = {
             n.id for s in tree.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
