@@ -1,4 +1,4 @@
-"""PIE's performance conditioning and retrieval (arXiv 2302.07867; its mechanism as in our digest of the paper)."""
+"""Implements PIE's performance conditioning and retrieval (arXiv 2302.07867, as in our digest of the paper)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kernelwright.errors import ConfigError
 
 @dataclass(frozen=True)
 class Tagged:
-    """A correct, timed answer with how near it comes to the fastest known for its task."""
+    """A correct, timed answer with its speed in tenths of the fastest known for its task."""
 
     sample: CuratedSample
     decile: int
-    """1 to 10; the fastest answer of a task has 10."""
+    """1 to 10; a task's fastest answer has 10."""
 
     @property
     def tag(self) -> str:
@@ -26,7 +26,7 @@ class Tagged:
 def speed_deciles(samples: Sequence[CuratedSample]) -> list[Tagged]:
     """Tags correct answers by their share of the best speed known for the task: ceil(10 * speedup / best speedup).
 
-    Answers without a time are left out; raises `ConfigError` where none has one.
+    Leaves out answers without a time. Raises `ConfigError` where no correct answer has one.
     """
     timed = [s for s in samples if s.correct and s.speedup is not None and s.speedup > 0]
     if not timed and any(s.correct for s in samples):
@@ -42,10 +42,10 @@ def speed_deciles(samples: Sequence[CuratedSample]) -> list[Tagged]:
 
 
 def retrieve(sample: CuratedSample, others: Sequence[CuratedSample], count: int) -> list[CuratedSample]:
-    """Demonstrations for a task: correct answers of the `count` other tasks with the most similar sets of operations.
+    """Returns demonstrations: correct answers of the `count` other tasks with the most similar sets of operations.
 
-    Similarity is the Jaccard index of the operations; of a task's answers the fastest, else the first, is shown. Tasks
-    with nothing in common are no demonstration.
+    Similarity is the Jaccard index of the operations. Each task gives its fastest answer, else its first. Tasks without
+    a common operation are left out.
     """
     pool = [s for s in others if s.correct and s.task.problem_hash != sample.task.problem_hash]
     best = [max(group, key=lambda s: s.speedup or 0.0) for group in by_task(pool).values()]

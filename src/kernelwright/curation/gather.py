@@ -23,9 +23,9 @@ from kernelwright.runs.store import Store
 
 
 def gather(runs: Sequence[Path | str]) -> list[Episode]:
-    """The episodes of runs and corpora, in their order; of a corpus that is not built to its end, the rows so far.
+    """Reads the episodes of runs and corpora, in order; an unfinished corpus gives its rows so far.
 
-    Raises `StoreError` where a folder is neither, or is empty.
+    Raises `StoreError` where a folder is neither, or nothing in the folders was judged.
     """
     found: list[Episode] = []
     for run in runs:
@@ -42,17 +42,17 @@ def gather(runs: Sequence[Path | str]) -> list[Episode]:
 
 
 def _run(path: Path, store: Store) -> Iterator[Episode]:
-    """Rollouts by their turns, and what was judged without any."""
+    """Yields a run's rollouts, then its evaluations outside rollouts."""
     tasks = {task.content_hash: task for task in store.tasks()}
     unfit = {str(e.data.get("name")) for e in store.events() if e.kind == "bad_task"}
     shown: set[tuple[str, str]] = set()
     for rollout, turns in _in_order(store.turns()):
-        # An answer that nothing was made of yet is no answer without a candidate: the run was interrupted there.
+        # A turn with neither an evaluation nor a parse failure was interrupted; it does not mean "no candidate".
         ended = [t for t in turns if t.evaluation is not None or t.parse_failure is not None]
         known = [s for t in ended if (s := _turn(path, store, rollout, t, tasks)) is not None]
         task = next((s.task for s in known if s.evaluation), None) or _task_by_name(rollout, tasks.values(), unfit)
         if task is None or not known:
-            continue  # nothing says which task it was about, or the task itself cannot be judged
+            continue  # the task is unknown, or cannot be judged
         shown |= {(s.task.content_hash, s.evaluation.candidate_id) for s in known if s.evaluation}
         yield Episode(tuple(s if s.evaluation else _with_task(s, task) for s in known))
     for evaluation in store.evaluations():
@@ -67,8 +67,10 @@ def _run(path: Path, store: Store) -> Iterator[Episode]:
 
 
 def _in_order(rollouts: dict[str, list[Turn]]) -> list[tuple[str, list[Turn]]]:
-    """Rollouts of one task by their number. In the store they stand as they ended, the short ones first: the first
-    five of eight would be the five shortest."""
+    """Sorts the rollouts of a task by number.
+
+    The store has them in order of completion, short ones first: the first five of eight would be the five shortest.
+    """
     place: dict[str, int] = {}
 
     def key(item: tuple[str, list[Turn]]) -> tuple[int, int]:
@@ -79,8 +81,10 @@ def _in_order(rollouts: dict[str, list[Turn]]) -> list[tuple[str, list[Turn]]]:
 
 
 def _task_by_name(rollout: str, tasks: Iterable[Task], unfit: Container[str]) -> Task | None:
-    """The task of a rollout without any verdict: no answer held a candidate. Names are those that `bench` gives,
-    `TASK · HASH · sample N`, and `optimize`, `TASK · POLICY · seed N`."""
+    """Finds the task of a rollout without any verdict by the rollout's name; None where it is ambiguous or unfit.
+
+    `bench` names rollouts `TASK · HASH · sample N`, `optimize` names them `TASK · POLICY · seed N`.
+    """
     named = [t for t in tasks if rollout.startswith(f"{t.task_id} · ")]
     exact = [t for t in named if rollout.startswith(f"{task_name(t)} · ")]
     found = exact or named
@@ -91,7 +95,7 @@ _NO_TASK = Task(task_id="?", source="?")
 
 
 def _turn(path: Path, store: Store, rollout: str, turn: Turn, tasks: dict[str, Task]) -> CuratedSample | None:
-    """One turn; without an evaluation its task is filled in by the caller."""
+    """Makes the sample of one turn; without an evaluation the caller fills in the task."""
     candidate = store.candidate(turn.candidate_id) if turn.candidate_id else None
     task = tasks.get(turn.evaluation.task_hash, _NO_TASK) if turn.evaluation else _NO_TASK
     if turn.evaluation is not None and task is _NO_TASK:
@@ -117,15 +121,15 @@ def _with_task(sample: CuratedSample, task: Task) -> CuratedSample:
 
 
 def _corpus(path: Path) -> Iterator[CuratedSample]:
-    """Judged rows of a corpus; those that were not judged have no verdict to go by."""
+    """Yields the judged rows of a corpus as samples."""
     for row in read_rows(path) if (path / MANIFEST).is_file() else unfinished_rows(path):
         if row["judged"]:
             yield sample_of_row(row, str(path))
 
 
 def sample_of_row(row: dict[str, Any], run: str) -> CuratedSample:
-    """A corpus's row as a sample. Its evaluation holds what the row holds: verdict, reason, timing."""
-    origin = Provenance(origin="corpus", licence="Apache-2.0")  # the task's: rows of one task are one task's
+    """Makes a sample of a corpus row. Its evaluation holds the row's verdict, reason and timing."""
+    origin = Provenance(origin="corpus", licence="Apache-2.0")  # the same for all rows, so that a task's rows share it
     task = Task(task_id=row["task_id"], source=row["reference"], provenance=origin)
     timing = None
     if row["candidate_ms"] is not None and row["verdict"] == "correct":

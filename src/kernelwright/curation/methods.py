@@ -1,4 +1,4 @@
-"""The table of methods: each makes rows of training data of episodes, and says what it left out and why."""
+"""The table of curation methods: each makes training rows from episodes, and counts what it left out by reason."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ Kind = Literal["sft", "preference", "episodes"]
 
 @dataclass(frozen=True)
 class CurationSettings:
-    """What a caller may choose; each method reads its own."""
+    """The options of all methods; each method reads its own."""
 
     form: Form = "plain"
     size: int | None = None
-    """Rows at most, counted when doubles and what is too near to a suite are out: see `writing.write`."""
+    """The bound on rows, applied after removing duplicates and rows too near to a suite: see `writing.write`."""
     seed: int = 0
     k_samples: int = 5
-    """ConCuR: answers of a task that count."""
+    """ConCuR: the first answers of each task that are considered."""
     fast_threshold: float = 5.0
-    """ConCuR: speedup above which any answer is kept."""
+    """ConCuR: the speedup above which every answer is kept."""
     balance: float = 544 / 4348
     """ConCuR: one-operator tasks to add, as a share of the others."""
     few_shot: int = 0
     """Demonstrations before each prompt, by `deciles.retrieve`."""
     margin: float = 0.3
-    """M-DPO: least difference of scores."""
+    """M-DPO: the least difference of scores."""
     per_task: int = 4
-    """Preferences: pairs a task at most."""
+    """Preferences: the bound on pairs per task."""
     faster_by: float | None = None
-    """Preferences: also pairs of correct answers that differ by this factor of speed."""
+    """Preferences: also pair correct answers whose speedups differ by at least this factor."""
     reward: str | None = None
-    """RFT and M-DPO: the reward that decides; each has its paper's by default."""
+    """RFT and M-DPO: the reward; the default is `cuda_agent` for RFT and `kevin` for M-DPO."""
     other_rollouts: bool = True
-    """Repairs: whether another rollout's answer may be the repair."""
+    """Repairs: allow another rollout's answer as the repair."""
     against: tuple[str, ...] = ()
-    """Suites to keep away from: with rows and with demonstrations."""
+    """Suites that rows and demonstrations must not be too near to."""
     one_operator: Literal["remove", "keep"] = "remove"
 
     def __post_init__(self) -> None:
@@ -62,12 +62,12 @@ class CurationSettings:
 
 @dataclass
 class CuratedRows:
-    """What a method made."""
+    """The rows of a method."""
 
     kind: Kind
     rows: list[dict[str, Any]]
     left_out: dict[str, int] = field(default_factory=dict)
-    """Samples or episodes that gave no row, by reason."""
+    """Counts of samples or episodes without a row, by reason."""
 
 
 Method = Callable[[Sequence[Episode], CurationSettings], CuratedRows]
@@ -78,7 +78,7 @@ def _samples(episodes: Sequence[Episode]) -> list[CuratedSample]:
 
 
 def _failed(samples: Sequence[CuratedSample]) -> dict[str, int]:
-    """How many answers are not correct, by verdict."""
+    """Counts the answers that are not correct, by verdict."""
     found: dict[str, int] = {}
     for sample in samples:
         if not sample.correct:
@@ -87,7 +87,7 @@ def _failed(samples: Sequence[CuratedSample]) -> dict[str, int]:
 
 
 def _demonstrations(pool: Sequence[CuratedSample], settings: CurationSettings) -> list[CuratedSample]:
-    """The answers that may be shown to others: of no task that is too near to a suite to keep away from."""
+    """Returns the answers that may serve as demonstrations: none of a task too near to a suite in `against`."""
     if not settings.few_shot or not settings.against:
         return list(pool)
     kept_away = away(settings.against, settings.one_operator)
@@ -97,7 +97,7 @@ def _demonstrations(pool: Sequence[CuratedSample], settings: CurationSettings) -
 def _shown(
     row: dict[str, Any], sample: CuratedSample, pool: Sequence[CuratedSample], settings: CurationSettings
 ) -> dict[str, Any]:
-    """The row with demonstrations before its prompt."""
+    """Puts demonstrations before a row's prompt, after system messages."""
     if not settings.few_shot:
         return row
     shots = deciles.retrieve(sample, pool, settings.few_shot)
@@ -110,7 +110,7 @@ def _shown(
 
 
 def verified(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
-    """Every correct answer."""
+    """Keeps every correct answer."""
     pool = _samples(episodes)
     kept = select.verified(pool)
     shown = _demonstrations(pool, settings)
@@ -119,7 +119,7 @@ def verified(episodes: Sequence[Episode], settings: CurationSettings) -> Curated
 
 
 def best_of(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
-    """The best correct answer of each task."""
+    """Keeps the best correct answer of each task."""
     pool = _samples(episodes)
     kept = select.best_of(pool)
     shown = _demonstrations(pool, settings)
@@ -128,7 +128,7 @@ def best_of(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedR
 
 
 def concur(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
-    """ConCuR's three rules."""
+    """Applies ConCuR's three rules (`select.concur`)."""
     pool = _samples(episodes)
     picks = select.concur(
         pool, k_samples=settings.k_samples, fast_threshold=settings.fast_threshold, balance=settings.balance
@@ -152,7 +152,7 @@ def _ranked(by: str) -> Method:
 
 
 def speed_deciles(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
-    """Correct answers with PIE's tags before the prompt; ask for 10/10 at inference."""
+    """Puts PIE's speed tags before the prompts of correct answers; inference asks for 10/10."""
     pool = _samples(episodes)
     rows = []
     shown = _demonstrations(pool, settings)
@@ -165,7 +165,7 @@ def speed_deciles(episodes: Sequence[Episode], settings: CurationSettings) -> Cu
 
 
 def repair(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
-    """(failed code, log, fix) triples as prompt and completion."""
+    """Makes rows from (failed code, log, fix) triples: the fix is the completion."""
     rows = []
     found = pairing.repairs(episodes, settings.other_rollouts)
     for one in found:
@@ -181,7 +181,7 @@ def repair(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRo
 
 
 def _told(sample: CuratedSample, form: Form) -> str:
-    """What is said to an answer: to our own models in `plain` form as in rollouts of training, in a few lines."""
+    """Returns the feedback on an answer; in `plain` form the few lines that training rollouts give our own models."""
     from kernelwright.prompts.contexts import brief
     from kernelwright.prompts.messages import feedback
     from kernelwright.tasks import candidate_from_text
@@ -197,12 +197,12 @@ def _log(sample: CuratedSample) -> str:
 
 
 def _asked(settings: CurationSettings) -> pairing.Asked:
-    """What makes two answers' prompts the same: in `plain` form the task alone."""
+    """Returns the function that maps an answer to its prompt's identity; in `plain` form the task alone counts."""
     return lambda sample: json.dumps(prompt_of(sample, "chat")) if settings.form == "chat" else ""
 
 
 def preferences(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
-    """Correct over failed, for TRL's `DPOTrainer`, which takes one prompt for both."""
+    """Pairs correct over failed answers for TRL's `DPOTrainer`, which takes one prompt for both."""
 
     asked = _asked(settings)
     found = pairing.preferences(episodes, per_task=settings.per_task, faster_by=settings.faster_by, asked=asked)
@@ -227,7 +227,7 @@ def preferences(episodes: Sequence[Episode], settings: CurationSettings) -> Cura
 
 
 def mdpo(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
-    """Pairs of whole rollouts; only what the policy said is to be trained on."""
+    """Pairs whole rollouts for M-DPO; only the policy's own messages carry loss."""
     reward = settings.reward or "kevin"
     said = [e for e in episodes if all(_said(turn, settings.form).strip() for turn in e.turns)]
     found = pairing.episode_pairs(said, margin=settings.margin, reward=reward, asked=_asked(settings))
@@ -254,18 +254,18 @@ def mdpo(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows
 
 
 def _best(episode: Episode) -> CuratedSample:
-    """The turn to name a rollout by: the fastest correct one, else the last."""
+    """Returns the turn that represents a rollout: the fastest correct one, else the last."""
     right = [t for t in episode.turns if t.correct]
     return max(right, key=lambda t: t.speedup or 0.0) if right else episode.turns[-1]
 
 
 def _said(turn: CuratedSample, form: Form) -> str:
-    """A turn's answer; as it was given where it held no file."""
+    """Returns a turn's answer text; the raw answer where it held no candidate."""
     return answer_text(turn, form) or turn.answer
 
 
 def _dialogue(episode: Episode, form: Form) -> list[dict[str, str]]:
-    """Answers and what was said to each, without the first request and what follows the last answer."""
+    """Returns the answers with their feedback, without the first request and the feedback on the last answer."""
     said: list[dict[str, str]] = []
     for at, turn in enumerate(episode.turns):
         said.append(message("assistant", _said(turn, form)))
@@ -275,20 +275,20 @@ def _dialogue(episode: Episode, form: Form) -> list[dict[str, str]]:
 
 
 def rft(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
-    """Whole rollouts that paid off; only what the policy said is to be trained on."""
+    """Keeps whole rollouts with a positive reward; only the policy's own messages carry loss."""
     kept, dropped = select.rft(episodes, settings.reward or "cuda_agent")
     rows = []
     for episode in kept:
         asked, said = prompt_of(episode.turns[0], settings.form), _dialogue(episode, settings.form)
         messages = [*asked, *said]
-        # An answer in the request is an example that somebody else wrote.
+        # An assistant message in the request is an example, not the policy's own.
         actions = [False] * len(asked) + [m["role"] == "assistant" for m in said]
         rows.append({"messages": messages, "actions": actions, **facts_of(_best(episode)), "why": "rft"})
     return CuratedRows("episodes", rows, dropped)
 
 
 def reverse_(episodes: Sequence[Episode], settings: CurationSettings) -> CuratedRows:
-    """Statements in words of three levels for kernels that are verified."""
+    """Writes statements in words, at three levels, for verified kernels."""
     pool = _samples(episodes)
     rows = []
     unread = [why for s in pool if s.correct and (why := reverse.unreadable(s)) is not None]
@@ -317,11 +317,11 @@ METHODS: dict[str, Method] = {
 
 
 FEW_SHOT = ("verified", "best-of", "speed-deciles")
-"""Methods that show demonstrations."""
+"""Methods that take demonstrations (`few_shot`)."""
 
 
 def load_method(name: str, few_shot: int = 0) -> Method:
-    """A method by name. Raises `ConfigError`, also where it is asked for demonstrations and shows none."""
+    """Returns a method by name. Raises `ConfigError` for an unknown one, or `few_shot` where it is not in FEW_SHOT."""
     if name not in METHODS:
         raise ConfigError(f"--method {name!r} is not a method", hint=f"use one of {', '.join(METHODS)}")
     if few_shot and name not in FEW_SHOT:

@@ -1,4 +1,4 @@
-"""Picking samples two by two: repairs, preference pairs, and pairs of whole rollouts for M-DPO."""
+"""Selects pairs of samples: repairs, preference pairs, and pairs of whole rollouts for M-DPO."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelwright.rewards.functions import load_reward
 
 @dataclass(frozen=True)
 class Repair:
-    """A failed answer and one that is right for the same task. `same_rollout`: the policy mended it itself."""
+    """A failed and a correct answer to one task. `same_rollout`: the policy repaired it in the same rollout."""
 
     failed: CuratedSample
     fixed: CuratedSample
@@ -33,11 +33,11 @@ def _by_task(episodes: Sequence[Episode]) -> list[list[Episode]]:
 
 
 def repairs(episodes: Sequence[Episode], other_rollouts: bool = True) -> list[Repair]:
-    """(failed, fixed) by task, as AscendKernelGen derives them from errors (arXiv 2601.07160).
+    """Pairs failed answers with fixes by task, as AscendKernelGen derives them from errors (arXiv 2601.07160).
 
-    A failure is mended by the next correct turn of its rollout; where there is none and with `other_rollouts`, by the
-    correct answer of the same task whose code is nearest to it in length. The same code is no repair: it may have been
-    judged twice, with two verdicts.
+    The fix of a failure is the next correct turn of its rollout. Without one, and with `other_rollouts`, it is the
+    correct answer of the same task with the nearest code length. Equal code is no fix: one code may have been judged
+    twice, with two verdicts.
     """
     found: list[Repair] = []
     for group in _by_task(episodes):
@@ -58,7 +58,7 @@ def repairs(episodes: Sequence[Episode], other_rollouts: bool = True) -> list[Re
 
 @dataclass(frozen=True)
 class Preference:
-    """Two answers to one task, the first to be preferred. `kind` says why: `correct` or `faster`."""
+    """A preferred and a rejected answer to one task. `kind` is the reason: `correct` or `faster`."""
 
     chosen: CuratedSample
     rejected: CuratedSample
@@ -66,7 +66,7 @@ class Preference:
 
 
 Asked = Callable[[CuratedSample], str]
-"""What stands before an answer: only answers to the same text can share a row's prompt."""
+"""Maps an answer to its prompt's identity: only answers to the same prompt can share a row."""
 
 
 def _anything(sample: CuratedSample) -> str:
@@ -76,11 +76,11 @@ def _anything(sample: CuratedSample) -> str:
 def preferences(
     episodes: Sequence[Episode], *, per_task: int = 4, faster_by: float | None = None, asked: Asked = _anything
 ) -> list[Preference]:
-    """Pairs "compiles and is correct" over "fails" (AscendKernelGen), at most `per_task` a task.
+    """Pairs correct over failed answers (AscendKernelGen), at most `per_task` per task.
 
-    Code that came several times counts once, so that no two pairs are doubles. Pairs are taken across the two lists in
-    turn, so that no single answer is in all of them. With `faster_by`, also pairs of correct answers whose speedups
-    differ by at least that factor. No pair has the same code on both sides, and both sides were `asked` the same.
+    Repeated code counts once, so that no two pairs are equal. Pairs alternate over both lists, so that no single answer
+    is in all of them. With `faster_by`, correct answers whose speedups differ by at least that factor are also paired.
+    The two sides of a pair have different code and the same prompt (`asked`). Raises `ConfigError` for `per_task` < 1.
     """
     if per_task < 1:
         raise ConfigError(f"{per_task} pairs a task", hint="allow at least one")
@@ -97,7 +97,7 @@ def preferences(
 
 
 def _by_asked(group: Sequence[Episode], asked: Asked) -> list[tuple[list[CuratedSample], list[CuratedSample]]]:
-    """The right answers of a task and those that failed, by what was asked."""
+    """Groups a task's answers by prompt: (correct, failed) lists for each."""
     found: dict[str, tuple[list[CuratedSample], list[CuratedSample]]] = {}
     for turn in (t for e in group for t in e.turns):
         if turn.correct or _failed(turn):
@@ -106,7 +106,10 @@ def _by_asked(group: Sequence[Episode], asked: Asked) -> list[tuple[list[Curated
 
 
 def asked_otherwise(episodes: Sequence[Episode], asked: Asked) -> int:
-    """How many answers of tasks that have right and failed ones were given in a conversation that lacks either."""
+    """Counts answers that cannot be paired for their prompt alone.
+
+    Their task has correct and failed answers, but their own prompt has only one of the two.
+    """
     count = 0
     for group in _by_task(episodes):
         answered = _by_asked(group, asked)
@@ -116,14 +119,14 @@ def asked_otherwise(episodes: Sequence[Episode], asked: Asked) -> int:
 
 
 def _unique(samples: Sequence[CuratedSample]) -> list[CuratedSample]:
-    """The first of each code."""
+    """Keeps the first sample of each code."""
     return list({s.tree: s for s in reversed(samples)}.values())[::-1]
 
 
 def _grid(
     right: Sequence[CuratedSample], failed: Sequence[CuratedSample]
 ) -> Iterator[tuple[CuratedSample, CuratedSample]]:
-    """All pairs along diagonals: both sides change with every step, and no pair comes twice."""
+    """Yields all pairs along diagonals: both sides change with every step, and no pair repeats."""
     for i in range(len(right) * len(failed)):
         yield right[i % len(right)], failed[(i + i // math.lcm(len(right), len(failed))) % len(failed)]
 
@@ -137,7 +140,7 @@ def _faster(right: Sequence[CuratedSample], factor: float) -> list[Preference]:
 
 @dataclass(frozen=True)
 class EpisodePair:
-    """Two rollouts on one task, the first the better one, with their scores."""
+    """A better and a worse rollout on one task, with their scores."""
 
     chosen: Episode
     rejected: Episode
@@ -145,7 +148,7 @@ class EpisodePair:
 
 
 def episode_score(episode: Episode, reward: str = "kevin") -> float | None:
-    """The best reward of any turn; None where no turn could be judged."""
+    """Returns the best reward of any turn; None where no turn could be judged."""
     pays = load_reward(reward)
     values = [pays(t.evaluation).value for t in episode.turns]
     known = [v for v in values if v is not None]
@@ -155,11 +158,11 @@ def episode_score(episode: Episode, reward: str = "kevin") -> float | None:
 def episode_pairs(
     episodes: Sequence[Episode], *, margin: float = 0.3, reward: str = "kevin", asked: Asked = _anything
 ) -> list[EpisodePair]:
-    """The best and the worst rollout of each task by `episode_score`, where they differ by at least `margin`.
+    """Pairs the best and the worst rollout of each task, where their `episode_score` differs by at least `margin`.
 
-    Of rollouts with equal scores the shorter one is better, and the longer one worse: M-DPO (arXiv 2409.02392) compares
-    what the policy did, and needless turns are something that it did. Two rollouts with the same code are no pair, nor
-    are two whose first turns were not `asked` the same: of a task's conversations the one whose two are farthest apart.
+    At equal scores the rollout with fewer turns is better: M-DPO (arXiv 2409.02392) compares actions, and needless
+    turns are actions. The two rollouts of a pair have different code and the same first prompt (`asked`). A task with
+    several prompts gives the pair with the largest difference.
     """
     found: list[EpisodePair] = []
     for group in _by_task(episodes):
@@ -173,7 +176,7 @@ def episode_pairs(
 
 
 def _farthest(episodes: Sequence[Episode], reward: str) -> EpisodePair | None:
-    """The best rollout and the worst with other code."""
+    """Returns the best rollout, and the worst one with different code; None where there is no pair."""
     scored = [(s, e) for e in episodes if (s := episode_score(e, reward)) is not None]
     if not scored:
         return None

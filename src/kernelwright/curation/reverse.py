@@ -1,8 +1,8 @@
-"""Reverse synthesis: the verified kernel first, then a statement of its task in words (OptiBench's way round).
+"""Reverse synthesis: writes a statement of the task in words for a verified kernel (OptiBench's direction).
 
 Statements have the three levels of CUDABench (arXiv 2603.02236): 1 name, algorithm and guidance for CUDA; 2 name and
-algorithm; 3 name only. Names and algorithms are read off the reference, guidance off the kernel's own text, so that
-nothing is said that the answer does not do.
+algorithm; 3 name only. Names and algorithms come from the reference, guidance from the kernel's text, so that a
+statement never claims anything that the answer does not do.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ASKED = {
     "triton": "a Triton kernel for PyTorch",
     "cpp": "a C++ kernel for PyTorch",
 }
-"""What the answer is, by its language: a Triton kernel is no answer to who asks for CUDA."""
+"""The requested kind of kernel, by the answer's language: a Triton kernel does not answer a request for CUDA."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A task in words, and the verified answer that it was made from."""
+    """A task in words, and the verified answer from which it was made."""
 
     level: int
     text: str
@@ -38,7 +38,7 @@ class Statement:
 
 
 def statements(samples: Sequence[CuratedSample], levels: Sequence[int] = LEVELS) -> list[Statement]:
-    """Statements for every correct answer, a level each; what has no readable forward is left out."""
+    """Writes statements for every correct answer, one per level; leaves out tasks that are `unreadable`."""
     found: list[Statement] = []
     for sample in samples:
         if not sample.correct or unreadable(sample) is not None:
@@ -48,15 +48,15 @@ def statements(samples: Sequence[CuratedSample], levels: Sequence[int] = LEVELS)
 
 
 def unreadable(sample: CuratedSample) -> str | None:
-    """Why no statement can be made of a task: a CUDA program was asked for, or the reference has no forward that can be
-    read."""
+    """Returns the reason why a task gets no statement, else None: it asks for a CUDA program, or its reference has no
+    readable forward."""
     if fingerprint(sample.task.source).nodes:
         return None
     return "cuda-program" if whole_python(sample.task.source) is None else "unreadable-reference"
 
 
 def statement(sample: CuratedSample, level: int) -> str:
-    """The task of a sample in words."""
+    """Returns the statement of a sample's task at a level."""
     language = detect_language(sample.code, suffix_of(sample.code))
     parts = [f"Write {_ASKED.get(language, 'a PyTorch module')}: {task_name(sample.task.source)}."]
     if level <= 2:
@@ -70,13 +70,13 @@ def statement(sample: CuratedSample, level: int) -> str:
 
 
 def task_name(source: str) -> str:
-    """The operations in words: `conv2d, relu, mul`."""
+    """Returns the operations as text: `conv2d, relu, mul`."""
     nodes = [n for n in fingerprint(source).nodes if n not in ("input", "weight") and not n.endswith(":")]
     return ", ".join(nodes) or "a copy of the input"
 
 
 def algorithm(source: str) -> str:
-    """What forward does, as its statements stand there, with the modules that it calls."""
+    """Returns the statements of forward, with the constructor's modules."""
     tree = syntax.parse(source)
     model = next(n for n in reversed(tree.body) if isinstance(n, ast.ClassDef) and n.name == "Model")
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
@@ -88,7 +88,7 @@ def algorithm(source: str) -> str:
 
 
 def interface(source: str) -> str:
-    """How the answer is called: the class, its constructor's and forward's parameters."""
+    """Returns the answer's interface: the class with the parameters of constructor and forward."""
     tree = syntax.parse(source)
     model = next(n for n in reversed(tree.body) if isinstance(n, ast.ClassDef) and n.name == "Model")
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}

@@ -1,4 +1,4 @@
-"""Rows of training data in the forms that TRL's trainers take: prompt and completion, and preference pairs."""
+"""Makes training rows in the forms of TRL's trainers: prompt and completion, and preference pairs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from kernelwright.prompts.answers import fenced
 from kernelwright.records import Message
 
 Form = Literal["plain", "chat"]
-"""`plain`: the user says the reference, the answer is the candidate's file, as for the starter model. `chat`: what was
-asked and answered, reasoning included; files that nobody asked for in words get the standard request."""
+"""Forms of a row's messages.
+
+`plain`: the user's turn is the reference, the answer is the candidate's file, as for the starter model. `chat`: the
+original messages and answer, reasoning included; an answer without messages gets the standard request.
+"""
 
 
 def message(role: str, content: str) -> dict[str, str]:
@@ -20,7 +23,7 @@ def message(role: str, content: str) -> dict[str, str]:
 
 
 def prompt_of(sample: CuratedSample, form: Form) -> list[dict[str, str]]:
-    """The messages before the answer."""
+    """Returns the messages before the answer."""
     if form == "plain":
         return [message("user", task_prompt(sample.task.source))]
     asked: Sequence[Message] = sample.messages
@@ -32,12 +35,12 @@ def prompt_of(sample: CuratedSample, form: Form) -> list[dict[str, str]]:
 
 
 def completion_of(sample: CuratedSample, form: Form) -> list[dict[str, str]]:
-    """The answer as one message."""
+    """Returns the answer as one message."""
     return [message("assistant", answer_text(sample, form))]
 
 
 def answer_text(sample: CuratedSample, form: Form) -> str:
-    """The answer's text. In `chat` form, a bare file is put in a code block, behind its notes where it has some."""
+    """Returns the answer's text. In `chat` form, a bare file gets a code block, after its note in think tags."""
     if form == "plain":
         return sample.code
     if not sample.code.strip() or sample.answer.strip() != sample.code.strip():
@@ -47,7 +50,7 @@ def answer_text(sample: CuratedSample, form: Form) -> str:
 
 
 def facts_of(sample: CuratedSample) -> dict[str, Any]:
-    """What every row says about the answer that it teaches."""
+    """Returns the metadata fields that every row has for its answer."""
     return {
         "task_id": sample.task.task_id,
         "reference": sample.task.source,
@@ -63,7 +66,7 @@ def facts_of(sample: CuratedSample) -> dict[str, Any]:
 
 
 def sft_row(sample: CuratedSample, form: Form, why: str, **more: Any) -> dict[str, Any]:
-    """A row for supervised fine-tuning. `why` names the rule that chose it."""
+    """Makes a row for supervised fine-tuning. `why` names the rule that chose it; `more` are further fields."""
     return {
         "prompt": prompt_of(sample, form),
         "completion": completion_of(sample, form),

@@ -1,4 +1,4 @@
-"""The nouns of curation: one judged answer, and the turns of one rollout."""
+"""The records of curation: one judged answer, and the turns of one rollout."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True)
 class CuratedSample:
-    """One answer to one task, with what became of it."""
+    """One answer to one task, with its evaluation."""
 
     task: Task
     answer: str
-    """As the policy gave it, reasoning included; for judged files the file itself."""
+    """The policy's text, reasoning included; for judged files the file itself."""
     code: str
     """The candidate's text; empty where the answer held none."""
     evaluation: Evaluation | None
@@ -34,17 +34,17 @@ class CuratedSample:
     rollout: str = ""
     turn: int = 0
     messages: tuple[Message, ...] = ()
-    """What was asked; empty for judged files."""
+    """The request; empty for judged files."""
     policy: str = ""
     parse_failure: str | None = None
     note: str = ""
-    """Reasoning that is kept beside the answer, not in it (a corpus's trace)."""
+    """Reasoning stored beside the answer, not in it (a corpus's trace)."""
     tokens: int | None = None
-    """Completion tokens, where the policy said how many."""
+    """Completion tokens, where the policy reported them."""
 
     @property
     def verdict(self) -> str:
-        """The verdict's name; `no_candidate` where there was nothing to judge."""
+        """The verdict; `no_candidate` where the answer held no candidate."""
         return self.evaluation.verdict if self.evaluation else "no_candidate"
 
     @property
@@ -53,18 +53,18 @@ class CuratedSample:
 
     @property
     def judgeable(self) -> bool:
-        """Whether the verdict says something about the answer, not about our machinery."""
+        """Tells whether the verdict is about the answer, and not about a fault or limit of the harness."""
         return self.verdict not in ("harness_error", "unsupported")
 
     @property
     def speedup(self) -> float | None:
-        """Over eager, where it was timed."""
+        """The speedup over eager PyTorch; None where it was not timed."""
         timing = self.evaluation.timing if self.evaluation else None
         return timing.speedup if timing else None
 
     @cached_property
     def reasoning(self) -> str:
-        """What was thought before the code: inside think tags, else before the first code block, else the notes."""
+        """The reasoning: the text in think tags, else the text before the first code block, else the note."""
         found = thoughts(self.answer)
         if found:
             return found
@@ -74,22 +74,22 @@ class CuratedSample:
 
     @cached_property
     def tree(self) -> str:
-        """What the code is, whatever its comments and layout."""
+        """The hash of the code without comments and layout (`tree_hash`)."""
         return tree_hash(self.code)
 
     @cached_property
     def length(self) -> int:
-        """Length of the reasoning in words and signs: what "short" means where no tokenizer is at hand."""
+        """The length of the reasoning in words and punctuation marks, a measure without a tokenizer."""
         return len(_WORD.findall(self.reasoning))
 
     @cached_property
     def one_operator(self) -> bool:
-        """Whether the task computes a single operation."""
+        """Tells whether the task computes a single operation."""
         return fingerprint(self.task.source).one_operator
 
     @cached_property
     def operators(self) -> frozenset[str]:
-        """Operations of the task: what `retrieve` compares."""
+        """The task's operations, which `retrieve` compares."""
         return frozenset(n for n in fingerprint(self.task.source).nodes if n not in ("input", "weight"))
 
 
@@ -109,19 +109,19 @@ class Episode:
 
 
 def digest(text: str) -> str:
-    """A hash of a text, lone surrogates included."""
+    """Hashes a text (SHA-256), lone surrogates included."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _bare(text: str) -> str:
-    """C++ as its tokens: without comments and layout."""
+    """Returns the tokens of C++ text, without comments and layout."""
     return " ".join("#" + _bare(t.text[1:]) if t.kind == "directive" else t.text for t in tokenize(text))
 
 
 def tree_hash(code: str) -> str:
-    """A hash of what code is without comments and layout: of Python's tree, and of C++ in its strings or as a file.
+    """Hashes code without comments and layout: Python by its tree, C++ (in strings or as a file) by its tokens.
 
-    Of Python that does not parse, of the text as it is.
+    Python that does not parse is hashed as text.
     """
     try:
         with warnings.catch_warnings():
@@ -136,7 +136,7 @@ def tree_hash(code: str) -> str:
 
 
 def by_task(samples: list[CuratedSample]) -> dict[str, list[CuratedSample]]:
-    """Samples by the problem that their task is, both in order of first appearance."""
+    """Groups samples by their task's problem hash; groups and members are in order of first appearance."""
     found: dict[str, list[CuratedSample]] = {}
     for sample in samples:
         found.setdefault(sample.task.problem_hash, []).append(sample)

@@ -1,7 +1,7 @@
-"""Picking samples one by one: verified, best of several, the fastest and the like, ConCuR's three rules, RFT.
+"""Selects single samples: verified, best of several, ranked (fastest, longest, …), ConCuR's three rules, RFT.
 
-All are pure functions of samples. Where times are missing, "fastest" falls back to nothing: a method that needs times
-raises `ConfigError` when no sample has one, rather than call an arbitrary one fast.
+All are pure functions of samples. A method that needs times raises `ConfigError` when no sample has one; it never
+picks an arbitrary sample as the fastest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernelwright.rewards.functions import load_reward
 
 
 def verified(samples: Sequence[CuratedSample]) -> list[CuratedSample]:
-    """Every correct answer."""
+    """Returns every correct answer."""
     return [s for s in samples if s.correct]
 
 
@@ -29,7 +29,7 @@ def _need_times(samples: Sequence[CuratedSample], method: str) -> None:
 
 
 def best_of(samples: Sequence[CuratedSample], count: int = 1) -> list[CuratedSample]:
-    """The `count` best correct answers of each task: fastest, where none is timed shortest in code, then earliest."""
+    """Returns the `count` best correct answers of each task: the fastest, then the shortest code, then the earliest."""
     chosen: list[CuratedSample] = []
     for group in by_task(verified(samples)).values():
         order = sorted(range(len(group)), key=lambda i: (-(group[i].speedup or 0.0), len(group[i].code), i))
@@ -38,8 +38,11 @@ def best_of(samples: Sequence[CuratedSample], count: int = 1) -> list[CuratedSam
 
 
 def ranked(samples: Sequence[CuratedSample], by: str, size: int, seed: int = 0) -> list[CuratedSample]:
-    """The controls of ConCuR's ablation: `size` correct answers, at most one a task, by `random`, `longest`,
-    `shortest` (reasoning) or `fastest`."""
+    """Returns `size` correct answers, at most one per task: the controls of ConCuR's ablation.
+
+    `by` is `random`, `longest` or `shortest` (reasoning), or `fastest`. Raises `ConfigError` for another order, and for
+    `fastest` where nothing was timed.
+    """
     correct = verified(samples)
     if by == "fastest":
         _need_times(correct, "fastest")
@@ -67,9 +70,9 @@ class ConcurPick:
     sample: CuratedSample
     rule: str
     """`a`: the task's shortest reasoning is also its fastest kernel. `b`: speedup above the threshold. `c`: a task of
-    one operator, to balance."""
+    one operator, for balance."""
     reasoning_length: float
-    """Mean over the task's answers: ARL, the difficulty."""
+    """The mean over the task's answers (ARL), which measures difficulty."""
     difficulty: str
 
 
@@ -82,12 +85,14 @@ def concur(
     easy: float = 4000.0,
     hard: float = 8500.0,
 ) -> list[ConcurPick]:
-    """ConCuR's selection (arXiv 2510.07356).
+    """Selects by ConCuR's rules (arXiv 2510.07356), from each task's first `k_samples` answers.
 
-    Of each task's first `k_samples` answers: (a) the correct one with the shortest reasoning where it is also the
-    fastest; (b) any with a speedup above `fast_threshold`; then (c) correct answers of one-operator tasks that are not
-    in yet, the shortest of each, easiest tasks first, up to `balance` of what (a) and (b) gave (in the paper 544 beside
-    4,348). `difficulty` is by the mean reasoning length of the task's answers: below `easy`, above `hard`, or `medium`.
+    (a) The correct answer with the shortest reasoning, where it is also the fastest. (b) Every answer with a speedup
+    above `fast_threshold`. (c) Then one-operator tasks without a pick, easiest first, each with its shortest correct
+    answer, up to `balance` times the picks of (a) and (b) (in the paper 544 beside 4,348).
+
+    `difficulty` goes by the mean reasoning length of the task's answers: below `easy`, above `hard`, or `medium`.
+    Raises `ConfigError` where nothing was timed.
     """
     _need_times(verified(samples), "concur")
     groups = {key: group[:k_samples] for key, group in by_task(list(samples)).items()}
@@ -120,15 +125,16 @@ def concur(
 
 
 def _short_and_fast(sample: CuratedSample) -> tuple[int, float]:
-    """The order in which ConCuR prefers answers: the shortest reasoning, of equally short ones the fastest."""
+    """The sort key of ConCuR's preference: shortest reasoning, then fastest."""
     return sample.length, -(sample.speedup or 0.0)
 
 
 def rft(episodes: Sequence[Episode], reward: str = "cuda_agent") -> tuple[list[Episode], dict[str, int]]:
-    """Rejection fine-tuning's filters (CUDA Agent, arXiv 2602.24286): whole rollouts with a positive outcome, without
-    loops and without answers that no candidate could be read from. Returns them with the reasons for the others.
+    """Filters whole rollouts for rejection fine-tuning (CUDA Agent, arXiv 2602.24286).
 
-    The outcome is the reward of the best turn. A loop is a turn that repeats an earlier turn's code.
+    Keeps rollouts with a positive outcome, without loops and without unparsable answers; returns them with counts of
+    the others by reason. The outcome is the reward of the best turn. A loop is a turn that repeats an earlier turn's
+    code.
     """
     pays = load_reward(reward)
     kept: list[Episode] = []

@@ -1,4 +1,4 @@
-"""Rows to a data set on disk: without doubles, kept away from suites, with manifest and datasheet."""
+"""Writes rows as a data set on disk: deduplicated, decontaminated against suites, with manifest and datasheet."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def write(
     settings: CurationSettings,
     licence: str | None = None,
 ) -> dict[str, Any]:
-    """Writes rows that are neither doubles nor too near to a suite, of these the first `size`; returns the manifest.
+    """Removes duplicates and rows too near to a suite, writes the first `size` of the rest, returns the manifest.
 
-    Suites are those of the settings. Raises `StoreError`, and `ConfigError` where no row is left: an empty data set is
-    never written.
+    Suites come from the settings. Raises `StoreError` for a folder with other files, and `ConfigError` where no row is
+    left: an empty data set is never written.
     """
     claim(folder)
     if (folder / MANIFEST).exists():
@@ -51,7 +51,7 @@ def write(
     left_out = {**made.left_out, "beyond-the-size": len(rows) - len(rows[: settings.size])}
     rows = rows[: settings.size]
     data = b"".join(json.dumps(r, ensure_ascii=False).encode("utf-8", "replace") + b"\n" for r in rows)
-    # The first file, by which a later call knows what an interrupted one left (`_is_own`).
+    # Written first: a later call recognizes by it the files of an interrupted call (`_is_own`).
     write_whole(folder / REMOVED, (json.dumps({"removed": removed}, indent=1) + "\n").encode())
     write_whole(folder / FILE, data)
     manifest = {
@@ -82,16 +82,16 @@ def write(
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether a folder without a manifest is empty, or holds what an interrupted call left and nothing else."""
+    """Tells whether a folder without a manifest holds nothing but files of an interrupted call."""
     found = {p.relative_to(folder).as_posix().removesuffix(".new") for p in folder.rglob("*") if folder.is_dir()}
     began = (folder / REMOVED).is_file() or found == {REMOVED}
     return not found or (began and found <= {REMOVED, "data", FILE, "README.md", MANIFEST})
 
 
 def without_doubles(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
-    """Rows whose prompt with code (and rejected or failed code) comes for the first time, and how many others.
+    """Removes rows with the same prompt and code (and rejected or failed code); returns the rest and a count.
 
-    Comments and layout, of Python and of C++ in its strings, make no new row (`tree_hash`).
+    Code is compared without comments and layout, also of C++ in Python strings (`tree_hash`).
     """
     seen: set[tuple[str, ...]] = set()
     kept = []
@@ -108,7 +108,7 @@ def without_doubles(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]
 def away_from(
     rows: Sequence[dict[str, Any]], suites: Sequence[str], one_operator: Literal["remove", "keep"]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows whose task, and whose code, is far enough from every suite, and the removals of the others, one a task."""
+    """Removes rows whose task or code is too near to a suite; returns the rest and the removals, one per task."""
     if not suites:
         return list(rows), []
     kept_away, kept = away(tuple(suites), one_operator), []
@@ -131,18 +131,20 @@ _USES = {
 
 
 def features(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Names and types of the fields, as `datasets` reads them in a datasheet. It would guess them of the first rows,
-    and then fail on a speedup where those have none."""
+    """Returns names and types of the fields in the form that `datasets` reads from a datasheet.
+
+    Without them `datasets` guesses types from the first rows, and fails on a speedup where these have none.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row))
     return [{"name": name, **_feature([row.get(name) for row in rows], _EMPTY.get(name, "string"))} for name in names]
 
 
 _EMPTY = {"speedup": "float64"}
-"""Types of fields without a value in any row that are no texts."""
+"""Types of non-text fields for which no row has a value."""
 
 
 def _feature(values: Sequence[Any], empty: str) -> dict[str, Any]:
-    """The type of a field with these values."""
+    """Returns the type of a field with these values."""
     known = [v for v in values if v is not None]
     if known and all(isinstance(v, list) for v in known):
         inner = _feature([x for v in known for x in v], empty)
@@ -155,7 +157,7 @@ def _feature(values: Sequence[Any], empty: str) -> dict[str, Any]:
 
 
 def datasheet(manifest: dict[str, Any], fields: Sequence[dict[str, Any]]) -> str:
-    """What the data set is, where it comes from, what it is for, and what it is not; `fields` are its `features`."""
+    """Returns the datasheet: motivation, composition, collection, use and limits; `fields` are the `features`."""
     licence, names = manifest["licence"], ", ".join(field["name"] for field in fields)
     removed = manifest["decontamination"]
     against = ", ".join(removed["against"]) or "no suite: check before you report results on one"
@@ -185,7 +187,7 @@ dataset_info:
 
 
 def check_choices(form: str, one_operator: str) -> None:
-    """Raises `ConfigError` for a form or a rule that there is not."""
+    """Raises `ConfigError` for an unknown form or `one_operator` choice."""
     if form not in ("plain", "chat"):
         raise ConfigError(f"--form {form!r} is not a form", hint="use plain or chat")
     if one_operator not in ("remove", "keep"):
@@ -193,7 +195,7 @@ def check_choices(form: str, one_operator: str) -> None:
 
 
 def push_to_hub(folder: Path, name: str) -> None:
-    """Pushes a data set to the Hub as a private one. Raises `ConfigError` where the library or the right is missing."""
+    """Pushes a data set to the Hub as a private one. Raises `ConfigError` without the library or the permission."""
     try:
         import huggingface_hub
     except ImportError as error:
@@ -202,7 +204,7 @@ def push_to_hub(folder: Path, name: str) -> None:
         api = huggingface_hub.HfApi()
         api.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
         api.upload_folder(repo_id=name, repo_type="dataset", folder_path=str(folder))
-    except Exception as error:  # the library raises many kinds, for names, tokens and networks
+    except Exception as error:  # the library raises many types, for names, tokens and networks
         first = next(iter(str(error).splitlines()), "")
         raise ConfigError(
             f"the data set cannot be pushed to {name!r}: {type(error).__name__}: {first}"[:500],
