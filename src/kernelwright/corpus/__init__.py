@@ -1,7 +1,7 @@
-"""Training data from our own parts: generated tasks, written solutions, verdicts, and short true reasoning.
+"""Makes training data from our own parts: generated tasks, library solutions, verdicts, and short true reasoning.
 
-`pairs` streams (task, answer) pairs made by construction; `build` judges them and keeps them as shards; `decontaminate`
-says which tasks are too near to a suite. Imports neither torch nor pyarrow.
+`stream` gives (task, answer) pairs made by construction; `build` judges them and stores them as shards; `decontaminate`
+measures how near tasks are to a suite. Imports neither torch nor pyarrow.
 """
 
 from __future__ import annotations

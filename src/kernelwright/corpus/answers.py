@@ -1,4 +1,4 @@
-"""What the solution library writes for a task, as texts with the names of their schedules."""
+"""Writes a task's answers with the solution library, each with the name of its schedule."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kernelwright.solutions.mistakes import LATENT, mistakes
 from kernelwright.solutions.read.reading import Unreadable
 
 MIXED = (0.35, 0.3)
-"""Of `mixed` answers the share with the canonical schedule, and that with every operator apart; the others have one of
-those that the task's operators know."""
+"""Shares of `mixed` answers with the canonical schedule, and with every operator apart; the rest have a drawn one of
+the schedules for the task's operators."""
 OLDER_FORM = "load_inline"
-"""Answers that still need a host compiler are no training targets: one short form is."""
+"""Marks answers that need a host compiler; they are left out, so that training targets have one short form."""
 
 
 @dataclass(frozen=True)
 class WrittenAnswer:
-    """A candidate file's text. `mistake` names what was put in on purpose; empty where nothing was."""
+    """A candidate file's text. `mistake` names a planted mistake; empty where there is none."""
 
     text: str
     schedule: str
@@ -31,7 +31,7 @@ class WrittenAnswer:
 
 
 def schedule_name(schedule: Schedule) -> str:
-    """`canonical`, or what differs from it: `block=512,vector=4`."""
+    """Returns `canonical`, or the fields that differ from it: `block=512,vector=4`."""
     usual = asdict(solutions.CANONICAL)
     other = [f"{name}={value}" for name, value in asdict(schedule).items() if value != usual[name]]
     return ",".join(other) or "canonical"
@@ -39,7 +39,7 @@ def schedule_name(schedule: Schedule) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a task: its answers, or why there are none (`unreadable`, or `fault` and an exception's name)."""
+    """A task's answers, or the reason why there are none: `unreadable`, or `fault:` and an exception's name."""
 
     answers: tuple[WrittenAnswer, ...]
     why: str = ""
@@ -54,19 +54,19 @@ def answers_for(
     per_task: int | None = None,
     plan: bool = False,
 ) -> Found:
-    """The answers for a task, each text once; none where the library cannot read it.
+    """Writes the answers for a task, each text once; none where the library cannot read the task.
 
-    With `schedules` `all`, one for each schedule that gives another text, `per_task` at most; with `mixed` one that is
-    drawn, named in the text's first line; else the one it names. `share` is the chance of an answer to get a mistake on
-    purpose, where one can be planted in it; those that no test would see (`LATENT`) are not. With `plan`, comments tell
-    what is computed where (`solutions.kernels.plan`). A fault of the library costs its task, not the corpus: it is
-    counted.
+    `schedules` `all` gives one answer for each distinct text, at most `per_task`; `mixed` draws one schedule and names
+    it in the first line; any other value is the schedule's name. `share` is the probability that an answer gets a
+    planted mistake, where one fits; mistakes that no test would detect (`LATENT`) are never planted. With `plan`,
+    comments say which operator is computed where (`solutions.kernels.plan`). An exception of the library is returned as
+    `why`, so that it costs one task and not the corpus.
     """
     try:
         texts = _drawn(source, rng, plan) if schedules == "mixed" else _texts(source, schedules, plan)
     except Unreadable:
         return Found((), "unreadable")
-    except Exception as error:  # whatever it is, the other 200,000 tasks do not suffer for it
+    except Exception as error:  # one faulty task must not end a corpus of 200,000
         return Found((), f"fault:{type(error).__name__}")
     if not texts:
         return Found((), "unreadable")
@@ -77,7 +77,7 @@ def answers_for(
 
 
 def _drawn(source: str, rng: random.Random, plan: bool) -> dict[str, str]:
-    """One text, headed by its schedule: what is written first decides what follows, for a model as for a reader."""
+    """Returns one text, headed by its schedule, so that a model chooses the schedule before it writes the code."""
     share, canonical = rng.random(), MIXED[0]
     chosen = solutions.CANONICAL if share < canonical else solutions.APART
     if share >= sum(MIXED):
@@ -87,10 +87,10 @@ def _drawn(source: str, rng: random.Random, plan: bool) -> dict[str, str]:
 
 
 def _texts(source: str, schedules: str, plan: bool) -> dict[str, str]:
-    """Texts with the names of their schedules."""
+    """Maps each distinct text to the name of its first schedule."""
     one = {"canonical": solutions.CANONICAL, "apart": solutions.APART}
     every: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [one[schedules]]
-    # The canonical one first: where another schedule changes nothing, the text is named after it.
+    # Canonical first: a text that other schedules leave unchanged gets the canonical name.
     every = sorted(every, key=lambda s: s != solutions.CANONICAL)
     texts: dict[str, str] = {}
     for schedule in every:
@@ -104,7 +104,7 @@ def _texts(source: str, schedules: str, plan: bool) -> dict[str, str]:
 
 
 def _answer(source: str, text: str, schedule: str, share: float, rng: random.Random, traces: bool) -> WrittenAnswer:
-    """An answer, by chance with one of the mistakes that can be planted in it."""
+    """Makes an answer; with probability `share` it has one of the mistakes that fit its text."""
     planted = []
     if rng.random() < share:
         planted = [(name, wrong) for name, wrong in mistakes(text, rng.getrandbits(32)) if name not in LATENT]

@@ -1,13 +1,13 @@
-"""The corpus builder: chunks of pairs to processes, their rows to disk as they come, whole shards to their place.
+"""The corpus builder: sends chunks of pairs to processes, appends their rows to journals, and writes whole shards.
 
-    OUT/build.json             what was asked for; the same is continued, anything else is refused
-    OUT/work/part-00003.jsonl  rows of a shard that is not complete yet, one a line, and the ends of its chunks
+    OUT/build.json             the settings; a build continues with equal settings only
+    OUT/work/part-00003.jsonl  the journal of an unfinished shard: one row a line, and the ends of its chunks
     OUT/data/part-00003.jsonl  a complete shard, in the order of its chunks
-    OUT/manifest.json          counts and hashes of complete shards; `complete` once all are there
+    OUT/manifest.json          counts and hashes of complete shards; `complete` is true once all exist
 
-A row is on disk when it is judged, and is not judged again: killed at any moment, the same command continues. A shard
-is written when all of its chunks have ended, in the order of shards, and then its part goes. What the corpus holds does
-not depend on kills, processes, or who was faster, but for measured times.
+A judged row is on disk at once and never judged again: after a kill at any moment, the same command continues. A shard
+is written, in the order of shards, when all its chunks have ended; then its journal is deleted. Apart from measured
+times, the corpus does not depend on kills, on the number of processes, or on their speed.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.options import MAX_SECONDS, visible_gpus
 
 CHUNK = {"canonical": 8, "apart": 8, "mixed": 8, "all": 2}
-"""Tasks of a chunk by schedules: some seconds of judging, so that the last process does not work long alone."""
+"""Schedules -> tasks per chunk: some seconds of judging, so that no process works alone for long at the end."""
 SHARD_CHUNKS = 64
-"""Chunks of one shard."""
+"""Chunks per shard."""
 PER_GPU = 6
-"""Processes a GPU: enough to build what it judges next. More only open the GPU more often, which takes seconds each."""
+"""Processes per GPU: enough to compile ahead of judging. More would only open the GPU more often, seconds each."""
 
 Judge = Literal["cpu", "gpu", "none"]
 
 
 @dataclass(frozen=True)
 class CorpusPlan:
-    """What a corpus is to hold."""
+    """The settings of a corpus. Raises `ConfigError` for a value out of range."""
 
     recipe: Recipe
     tasks: int
     judge: Judge = "cpu"
     share: float = 1.0
-    """Share of the rows that is judged by execution."""
+    """Share of the rows that are judged by execution."""
     trials: int = 3
-    """Calls of one judgement: the first size twice, so that a cached result shows, then other sizes."""
+    """Trials of one evaluation: the first size twice, which exposes a cached result, then other sizes."""
     format: Format = "jsonl"
     timing_seconds: float = 1.0
-    """Of a right row, where a GPU judges."""
+    """Timing budget in seconds of a correct row, with `judge` `gpu`."""
 
     def __post_init__(self) -> None:
         self.recipe.checked()
@@ -85,7 +85,7 @@ class CorpusPlan:
 
     @property
     def chunk(self) -> int:
-        """Tasks of one chunk."""
+        """Tasks per chunk."""
         return CHUNK[self.recipe.schedules]
 
     @property
@@ -97,14 +97,14 @@ class CorpusPlan:
         return -(-self.chunks // SHARD_CHUNKS)
 
     def options(self) -> EvalOptions | None:
-        """How rows are judged; None where they are not."""
+        """Returns the options for judging rows; None where no row is judged."""
         if self.judge == "none" or self.share == 0.0:
             return None
         found = EvalOptions(backend=self.judge, trials=self.trials, seed=self.recipe.seed % 2**31)
         return found.changed(timing_seconds=self.timing_seconds) if self.judge == "gpu" else found
 
     def work(self, chunk: int) -> ChunkWork:
-        """A chunk with its number of tasks."""
+        """Returns a chunk with its number of tasks."""
         return ChunkWork(chunk, min(self.chunk, self.tasks - chunk * self.chunk))
 
     def fields(self) -> dict[str, Any]:
@@ -121,15 +121,15 @@ class CorpusPlan:
 
 @dataclass
 class ShardPart:
-    """What is known of one shard that is not complete."""
+    """The state of an unfinished shard."""
 
     rows: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)
-    """By chunk and place."""
+    """Chunk -> place in the chunk -> row."""
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     bad_tasks: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, said: dict[str, Any]) -> None:
-        """Takes one line in; a line that is there already changes nothing."""
+        """Adds one journal line; a repeated line changes nothing."""
         chunk = said["chunk"]
         if "row" in said:
             self.rows.setdefault(chunk, {})[said["place"]] = said["row"]
@@ -147,7 +147,7 @@ class ShardPart:
 
 @dataclass(frozen=True)
 class CorpusProgress:
-    """How far a build is: rows on disk in this and earlier runs, and seconds of this one."""
+    """The progress of a build: rows on disk from this and earlier runs, and the seconds of this run."""
 
     rows: int
     judged: int
@@ -158,7 +158,7 @@ class CorpusProgress:
 
 
 class CorpusBuilder:
-    """One build in one folder. Use as a context manager: the folder is locked meanwhile."""
+    """One build in one folder. The caller holds the folder's lock (`_locked`)."""
 
     def __init__(self, folder: Path, plan: CorpusPlan) -> None:
         self.folder = folder
@@ -179,7 +179,7 @@ class CorpusBuilder:
         return range(shard * SHARD_CHUNKS, min((shard + 1) * SHARD_CHUNKS, self.plan.chunks))
 
     def open(self) -> None:
-        """Reads what an earlier run left; raises `StoreError` where that was asked for something else."""
+        """Reads the state of an earlier run. Raises `StoreError` where that run had other settings."""
         path = self.folder / UNFINISHED
         wanted = json.loads(json.dumps(self.plan.fields()))
         if path.exists():
@@ -202,7 +202,7 @@ class CorpusBuilder:
             self._read_part(shard)
 
     def _read_complete(self) -> None:
-        """Shards that are in place, with the totals that were kept beside each."""
+        """Reads the complete shards, with the counts stored beside each."""
         for index in range(self.plan.shards):
             path = self.folder / shard_name(index, self.plan.format)
             kept = self.folder / "work" / f"done-{index:05d}.json"
@@ -240,7 +240,7 @@ class CorpusBuilder:
         try:
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
-            if len(whole) < len(data):  # what a kill or a full disk cut off
+            if len(whole) < len(data):  # a line cut off by a kill or a full disk
                 with open(path, "r+b") as file:
                     file.truncate(len(whole))
             for line in whole.splitlines():
@@ -261,7 +261,7 @@ class CorpusBuilder:
         return self.folder / "work" / f"part-{shard:05d}.jsonl"
 
     def missing(self) -> Iterator[ChunkWork]:
-        """Chunks that have not ended, with the rows that are there already."""
+        """Yields chunks that have not ended, with the ids of their rows on disk."""
         for shard in range(len(self.complete), self.plan.shards):
             part = self.parts[shard]
             for chunk in self.chunks_of(shard):
@@ -271,7 +271,7 @@ class CorpusBuilder:
                     yield ChunkWork(work.chunk, work.tasks, tuple(r["row_id"] for r in rows.values()))
 
     def keep(self, said: dict[str, Any]) -> None:
-        """Puts one line to disk, and the shard in its place when it was the last."""
+        """Appends one line to its journal; the last line of a shard completes it. Raises `StoreError`."""
         shard = self.shard_of(said["chunk"])
         try:
             file = self._journals.get(shard)
@@ -289,7 +289,7 @@ class CorpusBuilder:
             self.settle()
 
     def settle(self) -> None:
-        """Writes every next shard all of whose chunks have ended."""
+        """Writes shards in order, as long as all chunks of the next one have ended."""
         while len(self.complete) < self.plan.shards:
             shard = len(self.complete)
             part = self.parts[shard]
@@ -302,7 +302,7 @@ class CorpusBuilder:
         sources: dict[str, str] = {}
         for row in part.ordered():
             source = _digest(row["reference"])
-            # Chunks know nothing of each other: the same text may have come as another task before.
+            # Chunks are independent: an earlier chunk may have generated the same text as another task.
             if source in self._seen or sources.setdefault(source, row["task_id"]) != row["task_id"]:
                 duplicates += 1
                 continue
@@ -322,11 +322,11 @@ class CorpusBuilder:
         self.write_manifest()
 
     def write_manifest(self) -> None:
-        """The manifest of what is complete."""
+        """Writes the manifest of the complete shards."""
         finish_manifest(self.folder, self.plan.fields(), self.complete, self.totals, self.plan.shards)
 
     def progress(self, seconds: float) -> CorpusProgress:
-        """How far it is."""
+        """Returns the progress after `seconds` of this run."""
         ended = sum(len(self.chunks_of(i)) for i in range(len(self.complete)))
         ended += sum(len(p.ends) for p in self.parts.values())
         return CorpusProgress(self.rows, self.judged, ended, self.plan.chunks, seconds, dict(self.verdicts))
@@ -342,7 +342,7 @@ def _digest(text: str) -> str:
 
 
 def _facts(rows: list[dict[str, Any]], part: ShardPart) -> dict[str, Any]:
-    """Counts over the rows of one shard, and over what became of its tasks."""
+    """Counts the rows of one shard, and its tasks by outcome."""
     judged = [r for r in rows if r["judged"]]
     skipped: Counter[str] = Counter()
     families: dict[str, Counter[str]] = {}
@@ -373,7 +373,7 @@ def _facts(rows: list[dict[str, Any]], part: ShardPart) -> dict[str, Any]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder for one builder."""
+    """Locks the folder for one builder. Raises `StoreError` where another process holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / "build.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -390,25 +390,25 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def usual_jobs(plan: CorpusPlan) -> int:
-    """How many processes judge where nobody says it."""
+    """Returns the default number of judging processes."""
     return min(cores(), PER_GPU * len(visible_gpus())) if plan.judge == "gpu" else cores()
 
 
 def build(
     folder: Path | str, plan: CorpusPlan, jobs: int = 0, on_progress: Callable[[CorpusProgress], None] | None = None
 ) -> dict[str, Any]:
-    """Builds a corpus, or continues one, and returns its manifest. `jobs` processes; 0: one a core, or
-    as many as keep the GPUs at work.
+    """Builds a corpus, or continues one, and returns its manifest.
 
-    Raises `StoreError` (the folder cannot be used, or the disk is full), `ConfigError`, `TaskError` (a suite cannot be
-    read) and `HarnessError`. What was judged stays on disk whatever happens.
+    `jobs` is the number of processes; 0 is one per core, or `PER_GPU` per GPU. Judged rows stay on disk in any case.
+    Raises `StoreError` (the folder cannot be used, or the disk is full), `ConfigError`, `UsageError` (no GPU),
+    `TaskError` (a suite cannot be read) and `HarnessError`.
     """
     path = Path(folder)
     options = plan.options()
     if plan.judge == "gpu" and not visible_gpus():
         raise UsageError("--judge gpu: there is no NVIDIA GPU here", hint="use --judge cpu")
     if plan.recipe.against:
-        guard(plan.recipe.against, plan.recipe.one_operator)  # a suite that cannot be read is told before anything runs
+        guard(plan.recipe.against, plan.recipe.one_operator)  # raises for an unreadable suite before anything runs
     with _locked(path):
         builder = CorpusBuilder(path, plan)
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Decontamination of what lies on disk: a corpus, a JSONL file or a suite, against suites by path or name."""
+"""Decontaminates files on disk, a corpus, a JSONL file or a suite, against suites by path or name."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def clean(
     embed: str | None = None,
     fields: tuple[str, str | None] = ("reference", None),
 ) -> dict[str, Any]:
-    """Compares a corpus with suites; writes the rows that stay to `out` and the report to `report`, where given.
+    """Compares a corpus with suites and returns the report.
 
-    Returns the report. `fields` name the reference and the row in JSONL files. Raises `TaskError`, `ConfigError`,
-    `StoreError`.
+    Writes the remaining rows to `out` and the report to `report`, where given. `fields` are the names of the reference
+    and of the row id in JSONL files. Raises `TaskError`, `ConfigError`, `StoreError`.
     """
     for path in (out, report):
         if path is not None:
@@ -60,7 +60,7 @@ def clean(
 
 
 def _rows(corpus: str, reference_field: str, id_field: str | None) -> Iterator[dict[str, Any]]:
-    """Rows with a reference, from whatever is named. Raises `TaskError` where there is none."""
+    """Yields rows with a reference from a corpus, a JSONL file or a suite. Raises `TaskError` where there is none."""
     path = Path(corpus)
     if (path / MANIFEST).is_file():
         yield from read_rows(path)
@@ -85,7 +85,7 @@ def _rows(corpus: str, reference_field: str, id_field: str | None) -> Iterator[d
 
 
 class _Output:
-    """A JSONL file that takes its place only when it is whole; nothing where there is no path."""
+    """A JSONL file that is renamed to its place only when it is whole; without a path it writes nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -102,7 +102,7 @@ class _Output:
         return self
 
     def write(self, row: dict[str, Any]) -> None:
-        """Adds one row."""
+        """Writes one row. Raises `StoreError`."""
         if self._file is not None:
             try:
                 self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -110,7 +110,7 @@ class _Output:
                 raise unwritable(Path(str(self.path)).parent, error) from error
 
     def finish(self) -> None:
-        """Puts the file in its place."""
+        """Syncs the file and renames it to its place. Raises `StoreError`."""
         if self._file is None or self._temporary is None or self.path is None:
             return
         try:

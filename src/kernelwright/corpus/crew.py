@@ -1,6 +1,6 @@
-"""The processes of a corpus builder: each gets chunks one after another, and says rows as they are judged.
+"""The processes of a corpus builder: each takes one chunk after another and reports rows as they are judged.
 
-A process that dies is replaced and its chunk goes on where it was; after three deaths over one chunk the build ends.
+A process that dies is replaced and its chunk continues; after three deaths over one chunk the build ends.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kernelwright.errors import HarnessError
 
 MODULE = "kernelwright.corpus.judging"
 DEATHS = 3
-"""So many processes may die over one chunk."""
+"""The build ends when this many processes have died over one chunk."""
 
 
 @dataclass(frozen=True)
 class ChunkWork:
-    """A chunk to be done: its number, its tasks, and the rows of it that are done already."""
+    """A chunk to do: its number, its count of tasks, and the ids of its finished rows."""
 
     chunk: int
     tasks: int
@@ -34,10 +34,13 @@ class ChunkWork:
 
 
 class Crew:
-    """Yields what the processes say, until every chunk has ended. Use as a context manager."""
+    """Yields the messages of the processes until every chunk has ended. Use as a context manager.
+
+    Raises `HarnessError` where a process reports a failure, or `DEATHS` processes died over one chunk.
+    """
 
     def __init__(self, first: dict[str, Any], jobs: int, work: Sequence[ChunkWork], on_gpus: bool = False) -> None:
-        """`first` is what each process is told at its start; `on_gpus` spreads processes over the GPUs there are."""
+        """`first` is the first message to each process; `on_gpus` spreads the processes over the visible GPUs."""
         self._first = first
         self._waiting = deque(work)
         self._said: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
@@ -55,9 +58,9 @@ class Crew:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for process in self._processes.values():
             if process.stdin is not None and not process.stdin.closed:
-                process.stdin.close()  # all at once, so that they end side by side
+                process.stdin.close()  # all first, so that they end in parallel
         for process in self._processes.values():
-            if kind is not None:  # what they are judging is lost anyway, and judging ends with its process
+            if kind is not None:  # their current rows are lost anyway
                 process.terminate()
             stop(process, 20.0)
 
@@ -79,7 +82,7 @@ class Crew:
                 if line.endswith("\n"):
                     self._said.put((seat, json.loads(line)))
         except ValueError:
-            pass  # the stream was closed, or ends within a line: the process is gone
+            pass  # the stream was closed, or ends in the middle of a line: the process is gone
         self._said.put((seat, None))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -99,7 +102,7 @@ class Crew:
             yield said
 
     def _bury(self, seat: int) -> None:
-        """A process has ended: an error where it had work, unless another can take it."""
+        """Replaces an ended process that had work, and requeues the work. Raises `HarnessError` after `DEATHS`."""
         work = self._at_work.pop(seat, None)
         if work is None:
             return
@@ -121,5 +124,5 @@ def _gpus() -> tuple[str, ...]:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

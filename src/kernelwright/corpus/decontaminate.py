@@ -1,16 +1,15 @@
-"""Which tasks are too near to a suite that must stay unseen: three rules on text, and one on embeddings when asked.
+"""Measures how near tasks are to a held-out suite: three rules on text, and an optional one on embeddings.
 
-- `exact`: equal text after docstrings, comments, annotations and layout are gone.
+- `exact`: equal text without docstrings, comments, annotations and layout.
 - `ast`: similarity of the sequences of operations above 0.9 (threshold of CUDA Agent, arXiv 2602.24286). With n and m
-  operations and a longest common subsequence of l, similarity is 2 l / (n + m), in [0, 1]. What an operation is, says
-  `fingerprint`. The tool that those authors name compares node types only, so that ReLU and Sigmoid are one;
+  operations and a longest common subsequence of l, similarity is 2 l / (n + m), in [0, 1]. `fingerprint` defines the
+  operations. The tool that those authors name compares node types only, so that ReLU and Sigmoid are equal;
   `structure_only` does the same.
 - `jaccard`: |A and B| / |A or B| of the sets of tokens above 0.8 (Makora, arXiv 2602.11000).
 - `embedding`: L2 distance of normalised embeddings below 0.45 (Makora), with a model that the caller names.
 
-A task of one operator cannot but be like every other task of that operator: ReLU is ReLU, whatever its sizes. The rules
-remove it all the same, as the papers have them; the report says how many of what was removed is of that kind, and
-`one_operator="keep"` leaves those out of the AST rule (and of that one only).
+Tasks of one operator always look alike: ReLU is ReLU, whatever its sizes. The rules remove them as in the papers. The
+report counts the removed tasks of one operator, and `one_operator="keep"` exempts them from the AST rule only.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ JACCARD_THRESHOLD = 0.8
 EMBEDDING_DISTANCE = 0.45
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Texts to one row of unit length each."""
+"""Embeds texts: returns one row of unit length per text, (texts, width)."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Thresholds; what lies above (for embeddings: below) is removed."""
+    """Thresholds: tasks above them (for embeddings: below) are removed. Raises `ConfigError` for one out of range."""
 
     ast: float = AST_THRESHOLD
     jaccard: float = JACCARD_THRESHOLD
@@ -56,10 +55,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class Near:
-    """How near a task comes to a suite. Indices are into the suite's tasks; -1 where it has none."""
+    """A task's nearness to a suite. Indices are into the suite's tasks; -1 where there is none."""
 
     reasons: tuple[str, ...]
-    """Rules that remove it: some of exact, ast, jaccard, embedding, name. Empty: it stays."""
+    """The rules that remove the task: some of exact, ast, jaccard, embedding, name. Empty where it stays."""
     exact: int
     ast: float
     ast_index: int
@@ -72,7 +71,7 @@ class Near:
 
     @property
     def nearest(self) -> int:
-        """Index of the neighbour that the first reason is about, else that of the highest AST similarity."""
+        """The index of the nearest task by the first reason, else by the highest AST similarity."""
         by_rule = {
             "exact": self.exact,
             "ast": self.ast_index,
@@ -84,7 +83,10 @@ class Near:
 
 
 class Index:
-    """A suite, prepared to be compared with many tasks: about a microsecond a pair, and nothing for repeated shapes."""
+    """An index of a suite for comparison with many tasks: about a microsecond per pair.
+
+    A repeated sequence of operations comes from a cache.
+    """
 
     def __init__(self, sources: Sequence[str], rules: Rules | None = None, embed: Embed | None = None) -> None:
         self.rules = rules or Rules()
@@ -97,7 +99,7 @@ class Index:
         for i, view in enumerate(views):
             self._has[[self._words[w] for w in view.tokens], i] = 1.0
         self._word_counts = self._has.sum(axis=0)
-        # Suites hold several tasks with one sequence of operations: only the first of them is compared.
+        # Several tasks of a suite may have one sequence of operations: only the first is compared.
         sequences: dict[tuple[str, ...], int] = {}
         for i, view in enumerate(views):
             if view.nodes:
@@ -113,11 +115,11 @@ class Index:
         self._vectors = embed(sources) if embed is not None and sources else None
 
     def near(self, source: str) -> Near:
-        """How near one task comes to the suite, by every rule, and which rules remove it."""
+        """Measures how near one task is to the suite by every rule, and which rules remove it."""
         view = fingerprint(source, not self.rules.structure_only)
         ast_score, ast_index = self._nearest_ast(view.nodes)
         jaccard, jaccard_index = self._nearest_tokens(view)
-        # texts that are equal have equal tokens: the hash of a text takes as long as all else
+        # equal texts have equal tokens; hashing a text takes as long as all the rest, so it is done last
         same_tokens = jaccard == 1.0 or not view.tokens
         exact = self._exact.get(view.exact, -1) if same_tokens else -1
         distance, distance_index = self._nearest_embedding(source)
@@ -142,7 +144,7 @@ class Index:
         )
 
     def _nearest_ast(self, nodes: tuple[str, ...]) -> tuple[float, int]:
-        """Highest similarity and whose it is: the exact maximum, found in order of an upper bound."""
+        """Returns the highest similarity and its task's index; searches in order of an upper bound, so it is exact."""
         if not nodes or not self._sequences:
             return 0.0, -1
         if nodes in self._known:
@@ -181,7 +183,7 @@ class Index:
 
 
 def common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest common subsequence, by bits of integers (Hyyrö 2004): one step an element of `b`."""
+    """Returns the length of the longest common subsequence, bit-parallel (Hyyrö 2004): one step per element of `b`."""
     positions: dict[str, int] = {}
     for i, label in enumerate(a):
         positions[label] = positions.get(label, 0) | 1 << i
@@ -194,7 +196,7 @@ def common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def removal(task_id: str, family: str, near: Near, names: Sequence[str]) -> dict[str, Any]:
-    """One removed task, as reports have it."""
+    """Returns a removed task's row in reports."""
     return {
         "task_id": task_id,
         "family": family,
@@ -209,19 +211,19 @@ def removal(task_id: str, family: str, near: Near, names: Sequence[str]) -> dict
 
 @dataclass
 class RemovalReport:
-    """What was removed, why, and what it was nearest to."""
+    """The removed tasks, with their reasons and nearest tasks."""
 
     against: dict[str, int]
-    """Suites with their numbers of tasks."""
+    """Suite -> its number of tasks."""
     rules: Rules
     tasks: int = 0
     removed: int = 0
     by_rule: Counter[str] = field(default_factory=Counter)
     by_family: dict[str, Counter[str]] = field(default_factory=dict)
     one_operator: Counter[str] = field(default_factory=Counter)
-    """`tasks`, `removed`, and `removed_by_ast_only`: what the AST rule alone removes because ReLU is ReLU."""
+    """Counts of tasks of one operator: `tasks`, `removed`, and `removed_by_ast_only`."""
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """One for each removed task: `task_id`, `family`, `reasons`, `nearest`, `ast`, `jaccard`, `distance`."""
+    """One row per removed task: `task_id`, `family`, `reasons`, `nearest`, `ast`, `jaccard`, `distance`."""
 
     def note(self, task_id: str, family: str, near: Near, names: Sequence[str]) -> None:
         """Counts one task."""
@@ -239,7 +241,7 @@ class RemovalReport:
         self.rows.append(removal(task_id, family, near, names))
 
     def plain(self) -> dict[str, Any]:
-        """The report as JSON can hold it."""
+        """Returns the report as plain values for JSON."""
         families = sorted(self.by_family.items())
         return {
             "against": self.against,
@@ -256,10 +258,10 @@ class RemovalReport:
 
 @dataclass(frozen=True)
 class Text:
-    """One task to be compared."""
+    """One task to compare."""
 
     task_id: str
     source: str
     family: str = ""
     code: tuple[str, ...] = ()
-    """What answers it, for suites of programs."""
+    """The answers to the task, for suites of programs."""

@@ -1,4 +1,4 @@
-"""Embeddings of texts by any Hugging Face model: the mean of its last hidden states, scaled to unit length."""
+"""Embeds texts with any Hugging Face model: the mean of its last hidden states, scaled to unit length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ MAX_TOKENS = 2048
 
 
 def load_embedding(name: str) -> Embed:
-    """What embeds texts with a model from a folder or the Hub. Raises `ConfigError` where it cannot be loaded."""
+    """Returns a function that embeds texts with a model from a folder or the Hub: (texts, width) in float32.
+
+    Raises `ConfigError` where the model cannot be loaded. Texts are truncated to `MAX_TOKENS`.
+    """
     try:
         import torch
         import transformers

@@ -1,13 +1,13 @@
-"""What a reference looks like without its names, sizes, comments and layout: the texts that are compared for nearness.
+"""Reduces a reference to fingerprints without names, sizes, comments and layout, for comparison by nearness.
 
-Reads by AST and executes nothing. Three views of one source:
+Parses the source and executes nothing. A source has three views:
 
 - `exact`: hash of the parsed text without docstrings; equal for copies with other comments, blanks or annotations.
-- `tokens`: the set of its identifiers, attributes, numbers and strings (docstrings left out), for the token Jaccard.
-- `nodes`: the operations of `Model` in the order in which they are evaluated, for the AST similarity. Constructors of
-  modules are put where the module is called, so that `self.act(x)`, `F.relu(x)` and `torch.relu(x)` are one operation;
-  names of variables and arguments, constants, shapes and docstrings are gone; names of the API stay, because they say
-  what is done. An input that is read is an `input`, a parameter a `weight`; what is computed on the way has no name.
+- `tokens`: the set of its identifiers, attributes, numbers and strings (without docstrings), for the token Jaccard.
+- `nodes`: the operations of `Model` in order of evaluation, for the AST similarity. A module's constructor counts where
+  the module is called, so that `self.act(x)`, `F.relu(x)` and `torch.relu(x)` are one operation. Names of variables and
+  arguments, constants, shapes and docstrings are dropped; names of the API stay, since they identify the operation. A
+  read input is `input`, a parameter is `weight`; intermediate values have no name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LEAVES = frozenset(("input", "weight"))
 VIEWS = frozenset(
     "t transpose contiguous view reshape permute unsqueeze squeeze flatten float expand size shape detach clone".split()
 )
-"""Operations that compute nothing: they do not make a task one of several operators."""
+"""Operations that compute nothing; they do not count as operators of a task."""
 _OUTSIDE = frozenset(("get_inputs", "get_init_inputs"))
 
 
@@ -58,22 +58,22 @@ class Fingerprint:
 
     @cached_property
     def exact(self) -> str:
-        """Hash of the text that counts. Equal hashes have equal tokens, so that few references need theirs."""
+        """The hash of the text, computed on demand: equal hashes imply equal tokens, so few references need it."""
         return _exact(self.source)
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """What the model computes, in order: no inputs and weights, and nothing that computes nothing."""
+        """The model's operators in order, without inputs, weights and `VIEWS`."""
         return tuple(n for n in self.nodes if n not in _LEAVES and n not in VIEWS and ":" not in n)
 
     @property
     def one_operator(self) -> bool:
-        """Whether the model computes one operation only: such tasks look alike whoever writes them."""
+        """Tells whether the model computes at most one operation; these tasks look alike whoever writes them."""
         return len(self.operators) <= 1
 
 
 def fingerprint(source: str, api_names: bool = True) -> Fingerprint:
-    """The views of a reference. Text that is no Python is compared by its words.
+    """Computes the views of a reference. Text that is not Python has its words as tokens, and no nodes.
 
     Without `api_names`, every call is the same operation, as in the tool that CUDA Agent's authors used.
     """
@@ -87,7 +87,7 @@ def fingerprint(source: str, api_names: bool = True) -> Fingerprint:
 
 
 def _parsed(source: str) -> ast.Module | None:
-    """The tree of a text, None for what is no Python."""
+    """Parses a text; returns None where it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -116,7 +116,7 @@ def _digest(text: str) -> str:
 
 
 def _strip_docstrings(tree: ast.Module) -> None:
-    """Takes docstrings and annotations out, and everything under `if __name__ == '__main__'`."""
+    """Removes docstrings, annotations, and everything under `if __name__ == '__main__'`."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             node.body = _body(node)
@@ -127,7 +127,7 @@ def _strip_docstrings(tree: ast.Module) -> None:
 
 
 def _body(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
-    """Statements without the docstring and what only runs as a script."""
+    """Returns the statements without the docstring and the script's main block."""
     body = node.body
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]
@@ -137,9 +137,9 @@ def _body(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionD
 
 
 def _tokens(tree: ast.Module) -> frozenset[str]:
-    """Words of a tree, from a walk that leaves out what `_strip_docstrings` takes out.
+    """Collects the tokens of a tree, without the nodes that `_strip_docstrings` removes.
 
-    Not `ast.walk`: every task of a corpus goes through here, and this takes a third of its time.
+    Not by `ast.walk`: every task of a corpus passes here, and this walk takes a third of its time.
     """
     found: set[str] = set()
     left: list[ast.AST] = [tree]
@@ -170,7 +170,7 @@ def _tokens(tree: ast.Module) -> frozenset[str]:
 def _definition(
     node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, found: set[str]
 ) -> list[ast.AST]:
-    """What is to be walked of a module, class or function, whose name is added to `found`."""
+    """Returns the child nodes of a module, class or function to walk, and adds its name to `found`."""
     if isinstance(node, ast.Module):
         return list(_body(node))
     found.add(node.name)
@@ -179,7 +179,7 @@ def _definition(
 
 
 def canonical(name: str) -> str:
-    """One spelling of an operator: `LeakyReLU`, `leaky_relu` and `leaky_relu_` are `leakyrelu`."""
+    """Returns the one spelling of an operator: `LeakyReLU`, `leaky_relu` and `leaky_relu_` are `leakyrelu`."""
     plain = name.replace("_", "").lower()
     return _SYNONYMS.get(plain, plain)
 
@@ -246,7 +246,7 @@ class _Order:
                 if isinstance(target, ast.Subscript):
                     yield from self._value(target)
                     yield "store:"
-                # From here on the name is a value of the model's own, not what it was given.
+                # From here on the name holds a computed value, not an input.
                 if isinstance(target, ast.Tuple):
                     self.inputs -= {n.id for n in target.elts if isinstance(n, ast.Name)}
                 self.inputs.discard(target.id if isinstance(target, ast.Name) else "")
@@ -340,7 +340,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _owner(node: ast.Attribute) -> str:
-    """`conv` of `self.conv.weight`."""
+    """Returns the owner of an attribute: `conv` for `self.conv.weight`."""
     return node.value.attr if isinstance(node.value, ast.Attribute) else ""
 
 

@@ -1,4 +1,4 @@
-"""Suites by path or name, kept away from while a corpus is made. One index a process, however many chunks it writes."""
+"""Keeps tasks away from suites, given by path or name. A process builds one index for all its chunks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kernelwright.corpus.programs import ProgramIndex, SuiteProgram
 from kernelwright.errors import ConfigError
 
 KNOWN_TASKS = 4096
-"""Tasks whose nearness is kept: many rows in a row are about one."""
+"""Size of the cache of compared tasks: successive rows often share a task."""
 
 
 def suite_texts(suites: Sequence[str], reference_field: str = "reference") -> dict[str, list[Text]]:
-    """The tasks of suites given by path or name. Raises `TaskError`, and `ConfigError` where there is no task."""
+    """Loads the tasks of suites given by path or name. Raises `TaskError`, and `ConfigError` for an empty suite."""
     from kernelwright.tasks import load_suite
 
     for suite in suites:
@@ -38,14 +38,14 @@ def suite_texts(suites: Sequence[str], reference_field: str = "reference") -> di
 
 
 def of_programs(suite: str) -> bool:
-    """Whether a suite is one of whole programs, in CUDABench's format."""
+    """Tells whether a suite consists of whole programs, in CUDABench's format."""
     from kernelwright.tasks.formats.cudabench import PREFIX, is_cudabench
 
     return suite.startswith(PREFIX) or is_cudabench(suite)
 
 
 def suite_programs(suite: str) -> list[SuiteProgram]:
-    """The programs of `cudabench:FILE[:LEVEL]`, or of the file. Raises `TaskError`."""
+    """Loads the programs of `cudabench:FILE[:LEVEL]`, or of a file. Raises `TaskError`."""
     from kernelwright.tasks.formats.cudabench import PREFIX, read_programs
 
     file = re.sub(r":[123]$", "", suite.removeprefix(PREFIX))
@@ -53,13 +53,13 @@ def suite_programs(suite: str) -> list[SuiteProgram]:
 
 
 def taught(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The code in a row, whatever kind of row it is; of a pair both."""
+    """Returns the code in a row of any kind; for a preference pair both sides."""
     names = ("answer", "code", "kernel", "rejected_code", "failed_code")
     return tuple(row[name] for name in names if isinstance(row.get(name), str))
 
 
 class Away:
-    """Suites of tasks and of programs that rows are kept away from."""
+    """Suites of tasks and of programs that rows must not be too near to."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Away:
         rules: Rules | None = None,
         embed: Embed | None = None,
     ) -> None:
-        """Suites by their names. Raises `ConfigError` where none of them holds anything."""
+        """Indexes suites by name. Raises `ConfigError` where all of them are empty."""
         programs = programs or {}
         self.sizes = {name: len(suite) for name, suite in (*tasks.items(), *programs.items())}
         if not sum(self.sizes.values()):
@@ -84,7 +84,7 @@ class Away:
     def of(
         cls, suites: Sequence[str], rules: Rules, reference_field: str = "reference", embed: str | None = None
     ) -> Away:
-        """Suites by path or name, and the model that embeds by its own. Raises `TaskError` and `ConfigError`."""
+        """Loads suites by path or name; `embed` names the embedding model. Raises `TaskError` and `ConfigError`."""
         programs = [suite for suite in suites if of_programs(suite)]
         tasks = suite_texts([suite for suite in suites if suite not in programs], reference_field)
         found = {suite: suite_programs(suite) for suite in programs}
@@ -95,8 +95,10 @@ class Away:
         return cls(tasks, found, rules, load_embedding(embed))
 
     def near(self, reference: str, *code: str) -> tuple[Near, Sequence[str]]:
-        """How near a task, and code that answers it, come to a suite, and the names that `Near` counts by: those of
-        programs where no task is too near and there are programs."""
+        """Measures how near a task and its code are to the suites; returns the names that `Near` indexes, too.
+
+        The names are of programs where no task is too near and there are programs, else of tasks.
+        """
         by_task = self._near(reference)
         if by_task.reasons or not self._programs:
             return by_task, self._names
@@ -107,7 +109,7 @@ class Away:
 def decontaminate(
     tasks: Iterable[Text], away: Away, on_task: Callable[[Text, Near], None] | None = None
 ) -> RemovalReport:
-    """Compares tasks with suites. `on_task` sees each with what was found, so that the caller keeps it or not."""
+    """Compares tasks with suites. `on_task` gets each task with its `Near`, so that the caller can keep or drop it."""
     report = RemovalReport(away.sizes, away.rules)
     for task in tasks:
         near, names = away.near(task.source, *task.code)
@@ -119,25 +121,25 @@ def decontaminate(
 
 @cache
 def away(suites: tuple[str, ...], one_operator: Literal["remove", "keep"]) -> Away:
-    """The same, made once a process."""
+    """Loads suites once per process (`Away.of`)."""
     return Away.of(suites, Rules(one_operator=one_operator))
 
 
 @cache
 def guard(suites: tuple[str, ...], one_operator: Literal["remove", "keep"]) -> Away:
-    """The same for suites of tasks alone, before there are answers."""
+    """Loads suites of tasks once per process, for comparing tasks before they have answers."""
     return Away(suite_texts(suites), rules=Rules(one_operator=one_operator))
 
 
 @dataclass
 class Watch:
-    """What one chunk's tasks were found to be near to."""
+    """Checks one chunk's tasks and collects the removals in `rows`."""
 
     guard: Away
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def check(self, task_id: str, source: str, family: str) -> bool:
-        """Whether a task is too near, noting it if so."""
+        """Tells whether a task is too near, and adds the removal to `rows`."""
         near, names = self.guard.near(source)
         if near.reasons:
             self.rows.append(removal(task_id, family, near, names))
@@ -145,7 +147,7 @@ class Watch:
 
 
 def removals_summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Counts over removed tasks: by rule, by family, and how many are single operators that cannot but be alike."""
+    """Counts removed tasks by rule and by family, and those of a single operator, which always look alike."""
     single = [r for r in rows if r["one_operator"]]
     return {
         "removed": len(rows),

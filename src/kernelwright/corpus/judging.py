@@ -1,7 +1,7 @@
-"""The process of a corpus builder: writes the pairs of a chunk, has them judged, and answers one JSON line a row.
+"""The process of a corpus builder: writes the pairs of a chunk, judges them, and answers one JSON line per row.
 
-One process judges one candidate at a time, and there are as many processes as cores: the judge's own work (a tenth of
-a second a candidate at most) is Python, which threads of one process would do one after the other.
+A process judges one candidate at a time, and there is one process per core: the judge's own work (at most a tenth of a
+second per candidate) is Python, which the threads of one process could not run in parallel.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from kernelwright.records import Evaluation, Provenance, Task
 from kernelwright.tasks import candidate_from_text
 
 LARGEST_FLOPS = 100_000_000
-"""A task that cannot be made smaller than this is not judged on the processor: one call would take seconds."""
+"""The bound on a task's smallest workload for judging on the CPU: a larger one would take seconds per call."""
 Say = Callable[[dict[str, Any]], None]
 
 
 def to_be_judged(row_id: str, share: float) -> bool:
-    """Whether a row belongs to the judged share: by its name, so that it is the same in every run."""
+    """Tells whether a row belongs to the judged share, by a hash of its name, so that every run agrees."""
     digest = hashlib.sha256(f"judged {row_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
 def row_id_of(recipe: Recipe, chunk: int, place: int) -> str:
-    """Name of a row: seed, split, chunk and place in it."""
+    """Returns a row's name: split, seed, chunk, and place in the chunk."""
     return f"{recipe.split}-{recipe.seed}-{chunk:06d}-{place:04d}"
 
 
 def judge_chunk(
     recipe: Recipe, index: int, tasks: int, done: set[str], share: float, evaluator: Evaluator | None, say: Say
 ) -> None:
-    """Says each row of a chunk that is not done yet, then what became of its tasks."""
+    """Reports each unfinished row of a chunk, then the counts of its tasks."""
     chunk = make_chunk(recipe, index, tasks)
     broken: set[str] = set()
     for place, pair in enumerate(chunk.pairs):
@@ -65,7 +65,7 @@ def judge_chunk(
 
 
 def _verdict(pair: Pair, evaluator: Evaluator) -> Verdict | None:
-    """What judging says; None where the row is to stay unjudged: a fault of ours, or too large a task for here."""
+    """Judges a pair; returns None where the row stays unjudged: a harness error, or a task too large for the CPU."""
     origin = f"generated:{pair.task.family}"
     task = Task(task_id=pair.task.name, source=pair.task.source, provenance=Provenance(origin=origin))
     try:
@@ -80,7 +80,7 @@ def _verdict(pair: Pair, evaluator: Evaluator) -> Verdict | None:
 
 
 def verdict_of(found: Evaluation) -> Verdict:
-    """The part of an evaluation that a row keeps."""
+    """Returns the part of an evaluation that a row stores."""
     timing = found.timing
     return Verdict(
         found.verdict,
@@ -98,7 +98,7 @@ def _say(value: dict[str, Any]) -> None:
     try:
         sys.stdout.write(json.dumps(value) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # the builder is gone; children of ours end with us
+    except BrokenPipeError:  # the builder is gone; our child processes end with this one
         os._exit(0)
 
 
@@ -114,7 +114,7 @@ def _main() -> None:
             asked = json.loads(line)
             try:
                 judge_chunk(recipe, asked["chunk"], asked["tasks"], set(asked["done"]), first["share"], evaluator, _say)
-            except Exception as error:  # told to the builder, which ends
+            except Exception as error:  # sent to the builder, which ends
                 _say({"failed": f"{type(error).__name__}: {error}"[:2000]})
     finally:
         if evaluator is not None:

@@ -1,4 +1,4 @@
-"""The manifest of a corpus: what it holds, where it comes from, and what its verdicts are worth."""
+"""Writes the manifest of a corpus: its contents, its provenance, and the conditions of its verdicts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def finish_manifest(
     totals: dict[str, Any],
     of_shards: int,
 ) -> None:
-    """Writes the manifest of the shards that are complete. `totals` are the builder's counts over them."""
+    """Writes the manifest of the complete shards. `totals` are the builder's counts over them."""
     rows, judged = totals.get("rows", 0), totals.get("judged", 0)
     removed = totals.get("removed", [])
     manifest = {
@@ -59,7 +59,7 @@ def finish_manifest(
 
 
 def _note(asked: dict[str, Any]) -> str:
-    """What one judgement of this corpus tried, in a sentence."""
+    """Describes in words how rows of this corpus were judged."""
     options = asked["options"]
     if options is None:
         return "Nothing was judged."

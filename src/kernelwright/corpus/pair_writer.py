@@ -18,7 +18,7 @@ def _main() -> None:
     for line in sys.stdin:
         try:
             answer: dict[str, Any] = asdict(make_chunk(recipe, json.loads(line)))
-        except Exception as error:  # told to the parent, which raises it
+        except Exception as error:  # sent to the parent, which raises it
             answer = {"failed": f"{type(error).__name__}: {error}"}
         try:
             sys.stdout.write(json.dumps(answer) + "\n")

@@ -1,7 +1,7 @@
-"""A stream of (task, answer) pairs by construction: generated tasks, and what the solution library writes for them.
+"""Makes (task, answer) pairs by construction: generated tasks, and the solution library's answers.
 
-Tasks come in chunks, each with a seed of its own, so that any number of processes may write them: the stream is the
-same whatever their number. Nothing is executed here; `build` judges.
+Tasks come in chunks with a seed each, so that several processes can write them, and the pairs do not depend on the
+number of processes. Nothing is executed here; `build` judges.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kernelwright.generate import GeneratedTask, generate
 from kernelwright.tasks.normal_form.normal import normal_form
 
 CHUNK = 32
-"""Tasks of one chunk: small enough that a stream begins at once, large enough that processes rarely wait."""
+"""Tasks per chunk: few enough that a stream begins at once, many enough that processes rarely wait."""
 
 
 CHAINS = ("fused", "block", "elementwise", "gate")
-"""Groups of families whose tasks have several operators."""
+"""Groups of families for tasks with several operators."""
 Schedules = Literal["canonical", "apart", "mixed", "all"]
 
 
@@ -35,48 +35,48 @@ class Pair:
     task: GeneratedTask
     answer: str
     schedule: str
-    """Name of the schedule that the answer was written with."""
+    """The name of the answer's schedule."""
     trace: str
-    """Why the answer is as it is: short statements, each of them true of the answer's text."""
+    """Short reasoning for the answer; each statement is true of the answer's text."""
     right: bool
-    """By construction, not by execution: false where a mistake was put in on purpose."""
+    """True by construction, not by execution; false where a mistake was planted."""
     mistake: str = ""
-    """Name of that mistake."""
+    """The name of the planted mistake."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a stream is made of; equal recipes give equal streams."""
+    """The settings of a stream; equal recipes give equal streams."""
 
     seed: int
     split: str = "train"
     mistakes: float = 0.0
-    """Share of pairs whose answer has a mistake on purpose."""
+    """Share of pairs whose answer has a planted mistake."""
     schedules: Schedules = "canonical"
-    """`apart`: the canonical one, but every operator has kernels of its own. `mixed`: one that is drawn, which the
-    answer names in its first line (`answers.MIXED`)."""
+    """`apart` is canonical, but with separate kernels for every operator. `mixed` draws a schedule, which the answer
+    names in its first line (`answers.MIXED`)."""
     families: tuple[str, ...] | None = None
     against: tuple[str, ...] = ()
     """Suites that tasks must not be too near to (`decontaminate`)."""
     one_operator: Literal["remove", "keep"] = "remove"
-    """Whether the AST rule holds for tasks of a single operator, which are bound to look alike."""
+    """`keep` exempts tasks of a single operator, which are bound to look alike, from the AST rule."""
     traces: bool = True
-    """Without them a pair takes a third less time to make."""
+    """Write traces; a pair without one takes a third less time."""
     per_task: int | None = None
-    """With `all` schedules, answers a task at most: the canonical one, and others drawn by the seed."""
+    """With `all` schedules, the bound on answers per task: the canonical one, and others drawn by the seed."""
     plan: bool = True
-    """Whether comments in an answer tell which operator of the task is computed where (`solutions.kernels.plan`)."""
+    """Write comments that say which operator of the task is computed where (`solutions.kernels.plan`)."""
     chains: float = 0.0
-    """Share of the chunks whose tasks are all of `CHAINS`: a model reads and writes chains by seeing many."""
+    """Share of chunks with tasks of `CHAINS` only: a model needs many examples of operator chains."""
     programs: float = 0.0
-    """Share of the chunks whose tasks are all programs, in which everything may follow everything."""
+    """Share of chunks with programs only, in which any operator may follow any other."""
     networks: float = 0.0
-    """Share of the chunks whose tasks are all networks, which the other chunks have none of."""
+    """Share of chunks with networks only; other chunks have none."""
     rare: float = 0.0
-    """The same of operators and options that few tasks have."""
+    """Share of chunks with rare operators and options only."""
 
     def checked(self) -> Self:
-        """This recipe, or `ConfigError` for what is out of range."""
+        """Returns this recipe. Raises `ConfigError` for a field out of range."""
         chunks = {"chains": self.chains, "programs": self.programs, "networks": self.networks, "rare": self.rare}
         for name, share in {"mistakes": self.mistakes, **chunks}.items():
             if not 0.0 <= share <= 1.0:
@@ -97,26 +97,26 @@ class Recipe:
 
 @dataclass(frozen=True)
 class PairChunk:
-    """The pairs of one chunk, and what became of tasks that gave none."""
+    """The pairs of one chunk, and counts of the tasks without a pair."""
 
     index: int
     pairs: tuple[Pair, ...]
     skipped: dict[str, int]
     """Tasks without a pair, by reason: `unreadable`, `contaminated`, `fault:` with an exception's name."""
     families: dict[str, dict[str, int]]
-    """The same by family, with `tasks`."""
+    """Counts by family: `tasks`, and tasks without a pair by reason."""
     removed: tuple[dict[str, Any], ...] = ()
-    """What was too near to a suite, as `decontaminate.RemovalReport.rows`."""
+    """Tasks too near to a suite, in the form of `decontaminate.RemovalReport.rows`."""
 
 
 def chunk_seed(recipe: Recipe, index: int) -> int:
-    """The seed of a chunk's tasks: 63 bits that no other chunk of this or another stream shares but by accident."""
+    """Returns the seed of a chunk's tasks: 63 bits of a hash, distinct for every chunk of every stream."""
     text = f"{recipe.seed}/{recipe.split}/{index}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> PairChunk:
-    """The pairs of chunk `index`, from `count` tasks. A pure function of its arguments."""
+    """Makes the pairs of chunk `index` from `count` tasks. A pure function of its arguments."""
     seed = chunk_seed(recipe, index)
     rng = random.Random(seed)
     made: list[Pair] = []
@@ -130,7 +130,7 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> PairChunk:
             family["contaminated"] += 1
             skipped["contaminated"] += 1
             continue
-        text = normal_form(task.source)  # what a model of ours is asked with: an answer's names are those of its prompt
+        text = normal_form(task.source)  # our models' prompt: an answer's names must match it
         found = answers_for(text, recipe.schedules, recipe.mistakes, rng, recipe.traces, recipe.per_task, recipe.plan)
         made += [_pair(task, answer) for answer in found.answers]
         if found.why:
@@ -141,7 +141,7 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> PairChunk:
 
 
 def _chunk_families(recipe: Recipe, seed: int) -> Sequence[str] | None:
-    """What the tasks of a chunk are of: all families, or those that a share of the chunks is kept for."""
+    """Returns the families of a chunk's tasks: the recipe's, or one of the groups that get a share of the chunks."""
     drawn = random.Random(seed ^ 1).random()
     for share, families in (
         (recipe.chains, CHAINS),
@@ -158,7 +158,7 @@ def _chunk_families(recipe: Recipe, seed: int) -> Sequence[str] | None:
 def _tasks(
     recipe: Recipe, seed: int, count: int, skipped: Counter[str], families: Sequence[str] | None
 ) -> Iterator[GeneratedTask]:
-    """The chunk's tasks. A fault of the generator costs what is left of them, not the corpus: it is counted."""
+    """Yields the chunk's tasks. An exception of the generator ends the chunk, and its missing tasks are counted."""
     left = count
     try:
         for task in generate(seed, count, families=families, split=recipe.split):
@@ -179,19 +179,19 @@ def _pair(task: GeneratedTask, answer: WrittenAnswer) -> Pair:
 
 
 def recipe(*, seed: int, **fields: Any) -> Recipe:
-    """A `Recipe` from plain values, lists among them. Raises `UsageError` and `ConfigError` for what is wrong in it."""
+    """Makes a `Recipe` from plain values, lists included. Raises `UsageError` and `ConfigError` for invalid ones."""
     made = from_fields({"seed": seed, **fields})
-    list(generate(seed, 0, families=made.families, split=made.split))  # says what is wrong with families or split
+    list(generate(seed, 0, families=made.families, split=made.split))  # raises for invalid families or split
     return made.checked()
 
 
 def as_fields(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as JSON can hold it; `Recipe(**fields)` with tuples again is `from_fields`."""
+    """Returns a recipe's fields for JSON; `from_fields` reads them back."""
     return asdict(recipe)
 
 
 def from_fields(fields: dict[str, Any]) -> Recipe:
-    """The recipe of `as_fields`, read back from JSON."""
+    """Makes the recipe of fields read from JSON, with lists as tuples."""
     named = dict(fields)
     named["families"] = None if named.get("families") is None else tuple(named["families"])
     named["against"] = tuple(named.get("against", ()))

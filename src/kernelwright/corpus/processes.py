@@ -1,7 +1,7 @@
-"""Writing chunks in several processes: each is a fresh interpreter that answers JSON lines, one a chunk.
+"""Starts and stops processes that run one of our modules: fresh interpreters that exchange JSON lines.
 
 Not multiprocessing: a trainer that streams pairs has torch and threads in its process, which must not be forked, and
-its own script need not be importable. Chunks come back in order, so the stream does not depend on who was faster.
+its own script need not be importable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernelwright.errors import HarnessError
 
 
 def start(module: str, first: Any, more: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    """A process that runs one of our modules and reads JSON lines; `first` is sent at once. `more` is environment."""
+    """Starts a process that runs one of our modules, and sends it `first`. `more` are environment variables."""
     paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, **(more or {}), "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
     process = subprocess.Popen(
@@ -34,7 +34,7 @@ def start(module: str, first: Any, more: dict[str, str] | None = None) -> subpro
 
 
 def send(process: subprocess.Popen[str], value: Any) -> None:
-    """One JSON line to a process; a process that is gone shows when it is read."""
+    """Sends one JSON line to a process. Ignores a process that is gone: `receive` reports it."""
     assert process.stdin is not None
     try:
         process.stdin.write(json.dumps(value) + "\n")
@@ -44,7 +44,7 @@ def send(process: subprocess.Popen[str], value: Any) -> None:
 
 
 def receive(process: subprocess.Popen[str]) -> Any:
-    """The next JSON line of a process; raises `HarnessError` when there is none, or it says that it failed."""
+    """Returns the next JSON line of a process. Raises `HarnessError` where it has ended, or reports a failure."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line.endswith("\n"):
@@ -56,7 +56,7 @@ def receive(process: subprocess.Popen[str]) -> Any:
 
 
 def stop(process: subprocess.Popen[str], seconds: float = 5.0) -> None:
-    """Ends a process: it leaves when its input ends, or is killed."""
+    """Closes a process's input, which ends it; kills it after `seconds`."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             try:
@@ -71,5 +71,5 @@ def stop(process: subprocess.Popen[str], seconds: float = 5.0) -> None:
 
 
 def ignore_interrupts() -> None:
-    """Leaves Ctrl-C to the parent, whose closed pipe ends this process."""
+    """Ignores Ctrl-C: the parent handles it, and its closed pipe ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,16 +1,16 @@
-"""Which rows are too near to a suite of whole CUDA programs: kernel by kernel, and by the name of what is computed.
+"""Compares rows with a suite of whole CUDA programs: kernel by kernel, and by the operator's name.
 
-A program has no reference in Python to be compared with; its kernels can be, with those that a row teaches. They are
-read by tree-sitter and executed by nobody. Three rules on two kernels, and one on names:
+A program has no Python reference, so its kernels are compared with the kernels of a row. They are parsed by tree-sitter
+and never executed. Three rules compare two kernels, and one compares names:
 
-- `exact`: equal sequences of words, and equal names.
-- `ast`: 2 l / (n + m) above the threshold, with n and m the lengths of the sequences of words and l their longest
-  common subsequence. Names of variables and parameters, numbers, comments and layout are gone; types, operators and
-  what is called stay.
-- `jaccard`: of the sets of names and numbers.
-- `name`: a task of one operator that is called as the program is, without case, underscores and such: `hardtanh`,
-  `Hard_Tanh`. Other names for one operator are not known. `one_operator="keep"` leaves this rule out, and tasks of one
-  operator out of `ast`.
+- `exact`: equal sequences of tokens, without punctuation, qualifiers, comments and layout.
+- `ast`: 2 l / (n + m) above the threshold, with n and m the lengths of the token sequences and l their longest common
+  subsequence. Names of variables and parameters, numbers, comments and layout are dropped; types, operators and called
+  names stay.
+- `jaccard`: the Jaccard index of the sets of names and numbers above the threshold.
+- `name`: the name of a task's single operator equals the program's, ignoring case and punctuation (`hardtanh`,
+  `Hard_Tanh`). Synonyms are not known. `one_operator="keep"` turns this rule off, and exempts tasks of one operator
+  from `ast`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.prompts.spans import cuda_spans
 
 FEWEST_WORDS = 12
-"""Kernels of fewer words say nothing."""
+"""The least number of words of a compared kernel: shorter kernels match by chance."""
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAUNCH = re.compile(r"__(?:launch_bounds|cluster_dims|maxnreg|block_size)__\s*\([^()]*\)")
 _WORD = re.compile(r"[A-Za-z_]\w*|\.?\d[\w.]*|[-+*/%&|^<>=!]=|<<|>>|&&|\|\||[^\s\w]")
@@ -39,7 +39,7 @@ _KEPT = frozenset(
 
 @dataclass(frozen=True)
 class SuiteProgram:
-    """One program to keep away from; `name` is that of its task."""
+    """One program of a suite; `name` is its task's name."""
 
     task_id: str
     name: str
@@ -54,7 +54,7 @@ class _KernelWords:
 
 
 def _kernels(source: str) -> list[_KernelWords]:
-    """The kernels of a text, each a piece of its own."""
+    """Extracts the kernels of a text."""
     spans = [s for s in cuda_spans(source, device_functions=False) if s.kind in ("kernel", "triton")]
     found = [_kernel(source[s.start : s.end]) for s in spans]
     return [kernel for kernel in found if len(kernel.words) >= FEWEST_WORDS]
@@ -71,7 +71,7 @@ def _kernel(text: str) -> _KernelWords:
             words.append(token if token in _KEPT or following == "(" else "v")
         else:
             words.append("n" if token[0].isdigit() or (token[0] == "." and len(token) > 1) else token)
-    # The kernel's own name stands before its first bracket, as what is called does.
+    # The kernel's own name precedes a bracket, as a called name does, but must be dropped.
     if "(" in tokens and tokens.index("(") and (own := tokens[tokens.index("(") - 1]) in words:
         words[words.index(own)] = "v"
     names = frozenset(t for t in tokens if t[0].isalnum() or t[0] == "_")
@@ -79,7 +79,7 @@ def _kernel(text: str) -> _KernelWords:
 
 
 class ProgramIndex:
-    """A suite of programs, prepared to be compared with many rows."""
+    """An index of a suite of programs, for comparison with many rows."""
 
     def __init__(self, programs: Sequence[SuiteProgram], rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
@@ -87,8 +87,7 @@ class ProgramIndex:
         self._names = {_plain(p.name): at for at, p in reversed(list(enumerate(programs))) if _plain(p.name)}
 
     def near(self, reference: str, code: str) -> Near:
-        """How near a task and its answer's kernels come to the suite, and which rules remove them: the nearest pair of
-        kernels counts."""
+        """Measures how near a task and its answer's kernels are to the suite, by the nearest pair of kernels."""
         operator = _operator(reference)
         exact, ast, jaccard = -1, (0.0, -1), (0.0, -1)
         for mine in _kernels(code):
@@ -96,7 +95,7 @@ class ProgramIndex:
                 exact = at if exact < 0 and mine.text == other.text else exact
                 jaccard = max(jaccard, (_overlap(mine.names, other.names), at), key=lambda found: found[0])
                 n, m = len(mine.words), len(other.words)
-                if 2 * min(n, m) / (n + m) > ast[0]:  # what it can be at most
+                if 2 * min(n, m) / (n + m) > ast[0]:  # the upper bound of the similarity
                     score = 2 * common_subsequence(mine.words, other.words) / (n + m)
                     ast = max(ast, (score, at), key=lambda found: found[0])
         spared = operator is not None and self.rules.one_operator == "keep"
@@ -112,7 +111,7 @@ class ProgramIndex:
 
 
 def _operator(reference: str) -> str | None:
-    """The name of a task's one operator; None where it has none, or several."""
+    """Returns the name of a task's single operator; None where it has none, or several."""
     operators = fingerprint(reference).operators
     return operators[0] if len(operators) == 1 else None
 

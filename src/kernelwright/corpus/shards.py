@@ -1,6 +1,6 @@
-"""Rows of a corpus on disk: their fields, shards as JSONL or Parquet, the manifest and the data set's card.
+"""Reads and writes a corpus on disk: rows, shards as JSONL or Parquet, the manifest and the data set's card.
 
-Every file is written beside its place and renamed, so that a kill leaves a whole file or none.
+Every file is written under a temporary name and renamed, so that a kill leaves a whole file or none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernelwright.errors import StoreError
 Format = Literal["jsonl", "parquet"]
 MANIFEST = "manifest.json"
 UNFINISHED = "build.json"
-"""What a builder was asked for; beside it there is no manifest until it has ended."""
+"""The file of a builder's settings; the manifest appears beside it with the first complete shard."""
 LICENCE = "Apache-2.0"
 
 FIELDS: dict[str, str] = {
@@ -47,14 +47,16 @@ FIELDS: dict[str, str] = {
     "speedup_high": "float64",
     "seconds": "float64",
 }
-"""Fields of a row with their types. `right` is by construction; `verdict`, `reason` and `backend` are empty strings and
-`judged` false where a row was not judged; times are milliseconds, null where nothing was timed; `seconds` is what
-judging took."""
+"""Fields of a row with their types.
+
+`right` holds by construction. In a row that was not judged, `judged` is false, and `verdict`, `reason` and `backend`
+are empty. Times are in milliseconds, null where nothing was timed; `seconds` is the time that judging took.
+"""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What judging one row said."""
+    """The verdict on one row. `candidate_ms` and `eager_ms` are in milliseconds, `seconds` is the time of judging."""
 
     verdict: str
     reason: str
@@ -67,7 +69,7 @@ class Verdict:
 
 
 def row_of(pair: Pair, row_id: str, verdict: Verdict | None) -> dict[str, Any]:
-    """A row, with every field."""
+    """Makes a row with every field of `FIELDS`."""
     low, high = (verdict.interval if verdict else None) or (None, None)
     task = pair.task
     return {
@@ -99,7 +101,7 @@ def row_of(pair: Pair, row_id: str, verdict: Verdict | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of a corpus, as the manifest names it."""
+    """The manifest's entry for one file of a corpus."""
 
     file: str
     rows: int
@@ -112,7 +114,7 @@ def shard_name(index: int, kind: Format) -> str:
 
 
 def write_shard(folder: Path, index: int, rows: Sequence[dict[str, Any]], kind: Format) -> Shard:
-    """Writes one shard, whole or not at all. Raises `StoreError` where the disk refuses."""
+    """Writes one shard, whole or not at all. Raises `StoreError` where it cannot be written."""
     name = shard_name(index, kind)
     data = _parquet(rows) if kind == "parquet" else _jsonl(rows)
     write_whole(folder / name, data)
@@ -137,7 +139,7 @@ def _parquet(rows: Sequence[dict[str, Any]]) -> bytes:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file beside its place, syncs and renames it. Raises `StoreError`."""
+    """Writes a file under a temporary name, syncs and renames it. Raises `StoreError`."""
     temporary = path.with_name(f"{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +161,7 @@ def _discard(path: Path) -> None:
 
 
 def unwritable(folder: Path, error: OSError) -> StoreError:
-    """The error for a folder that cannot be written, with what the system said."""
+    """Returns the error for a folder that cannot be written, with the system's message."""
     return StoreError(
         f"{str(folder)!r} cannot be written: {error.strerror or error}",
         hint="make room, or name another folder; what was finished is kept, and the same command continues",
@@ -173,7 +175,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def card(manifest: dict[str, Any]) -> str:
-    """The data set's card: what `datasets` reads to load it, and what a person should know."""
+    """Returns the data set's card: the header that `datasets` reads, and a description for people."""
     kind, recipe, judging = manifest["format"], manifest["recipe"], manifest["judging"]
     features = "\n".join(_feature(name, kind) for name, kind in FIELDS.items())
     verdicts = ", ".join(f"{n} {v}" for v, n in manifest["verdicts"].items()) or "none"
@@ -210,7 +212,7 @@ def _feature(name: str, kind: str) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a corpus. Raises `StoreError` where there is none."""
+    """Reads the manifest of a corpus. Raises `StoreError` where there is none."""
     try:
         value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if not isinstance(value, dict) or not isinstance(value.get("shards"), list):
@@ -225,14 +227,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_rows(folder: Path, manifest: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a corpus, in order. Raises `StoreError` for a shard that is gone or broken."""
+    """Yields the rows of a corpus, in order. Raises `StoreError` for a missing or broken shard."""
     for shard in (manifest or read_manifest(folder))["shards"]:
         yield from _rows_of(folder / shard["file"])
 
 
 def unfinished_rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows so far of a corpus that is being built, or whose building was stopped: complete shards, then journals.
-    Raises `StoreError` for a file that cannot be read."""
+    """Yields the rows so far of an unfinished corpus: complete shards, then journals.
+
+    Raises `StoreError` for a file that cannot be read.
+    """
     for path in sorted((folder / "data").glob("*.*")):
         if path.suffix in (".jsonl", ".parquet"):
             yield from _rows_of(path)
@@ -243,7 +247,7 @@ def unfinished_rows(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of one file; of a journal its whole lines, since the last one may still be being written."""
+    """Yields the rows of one file; skips an incomplete last line, which may still be being written."""
     try:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
@@ -259,5 +263,5 @@ def _rows_of(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def shard_fields(shard: Shard) -> dict[str, Any]:
-    """A shard as the manifest holds it."""
+    """Returns a shard's fields for the manifest."""
     return asdict(shard)

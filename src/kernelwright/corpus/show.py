@@ -1,4 +1,4 @@
-"""What people see of corpora in a terminal: progress of a build, a manifest, a row, a report. Writes no files."""
+"""Prints corpora in a terminal: the progress of a build, a manifest, a row, a report. Writes no files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINE_SECONDS = 10.0
 
 
 class BuildView:
-    """Progress of a build on stderr, by chunks: live on a terminal, else a line every ten seconds."""
+    """Shows the progress of a build on stderr, by chunks: live on a terminal, else a line every ten seconds."""
 
     def __init__(self, chunks: int, shown: bool = True) -> None:
         self._lines = shown and not err.is_terminal
@@ -32,7 +32,7 @@ class BuildView:
         self._task = self._progress.add_task("building", total=chunks)
 
     def show(self, progress: build.CorpusProgress) -> None:
-        """Takes in how far the build is."""
+        """Shows the build's progress."""
         verdicts = ", ".join(f"{n} {v}" for v, n in sorted(progress.verdicts.items(), key=lambda p: -p[1]))
         text = f"{progress.rows} rows, {progress.judged} judged" + (f": {verdicts}" if verdicts else "")
         self._progress.update(self._task, completed=progress.chunks, description=text)
@@ -49,7 +49,7 @@ class BuildView:
 
 
 def print_manifest(manifest: dict[str, Any], folder: Path) -> None:
-    """A corpus in a few lines and a table by family."""
+    """Prints a corpus in a few lines and a table by family."""
     state = "" if manifest["complete"] else " [yellow](not complete: the same `corpus build` continues)[/]"
     out.print(f"{escape(str(folder))}: {manifest['tasks']} tasks, {manifest['rows']} rows{state}", soft_wrap=True)
     judged, share = manifest["judged"], manifest["judged_share"]
@@ -71,7 +71,7 @@ def print_manifest(manifest: dict[str, Any], folder: Path) -> None:
 
 
 def find_row(folder: Path, manifest: dict[str, Any], wanted: str) -> dict[str, Any]:
-    """A row by its name or its number. Raises `UsageError`."""
+    """Returns a row by its name or its number. Raises `UsageError` where there is none."""
     for number, row in enumerate(read_rows(folder, manifest)):
         if wanted in (row["row_id"], str(number)):
             return row
@@ -79,7 +79,7 @@ def find_row(folder: Path, manifest: dict[str, Any], wanted: str) -> dict[str, A
 
 
 def print_row(row: dict[str, Any]) -> None:
-    """One row as a person reads it."""
+    """Prints one row."""
     verdict = f"{row['verdict']} ({row['backend']})" if row["judged"] else "not judged"
     made = "right by construction" if row["right"] else f"made wrong on purpose: {row['mistake']}"
     head = f"{row['row_id']}  {row['family']}  {row['schedule']}  {verdict}; {made}"
@@ -91,7 +91,7 @@ def print_row(row: dict[str, Any]) -> None:
 
 
 def print_report(found: dict[str, Any]) -> None:
-    """What decontamination removed, by rule and by family."""
+    """Prints the tasks that decontamination removed, by rule and by family."""
     against = ", ".join(f"{name} ({n} tasks)" for name, n in found["against"].items())
     rules = ", ".join(f"{n} by {rule}" for rule, n in found["by_rule"].items())
     out.print(f"{found['tasks']} tasks against {escape(against)}: {found['removed']} removed, {found['kept']} stay")
@@ -119,7 +119,7 @@ def print_report(found: dict[str, Any]) -> None:
 
 
 def print_curated(manifest: dict[str, Any], folder: Path) -> None:
-    """A curated data set in a few lines."""
+    """Prints a curated data set in a few lines."""
     rules = ", ".join(f"{n} {why}" for why, n in manifest["rules"].items())
     out.print(
         f"{escape(str(folder))}: {manifest['rows']} rows over {manifest['tasks']} tasks ({rules})", soft_wrap=True

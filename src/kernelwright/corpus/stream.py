@@ -1,4 +1,4 @@
-"""A stream of pairs, written in this process or in several: equal arguments give equal streams."""
+"""Streams pairs, written in this process or in several; equal arguments give equal streams."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kernelwright.generate import GeneratedTask
 WRITER = "kernelwright.corpus.pair_writer"
 """The module that each process runs."""
 BARREN = 64
-"""After so many chunks without a single pair the stream is given up: nothing can be written for such tasks."""
+"""The number of successive chunks without a pair after which the stream raises."""
 AHEAD = 2
-"""Chunks asked of each process before the first is read, so that none waits for the reader."""
+"""Chunks requested of each process in advance, so that no process waits for the reader."""
 
 
 def pairs(seed: int, count: int, *, workers: int = 1, **fields: Any) -> PairStream:
-    """An iterator over `count` pairs, the same for equal arguments whatever the number of `workers`.
+    """Returns an iterator over `count` pairs; equal arguments give equal pairs for any number of `workers`.
 
-    `fields` are those of a `Recipe`. A task that the solution library cannot read is skipped and counted in the
-    stream's `skipped`, and so is one that is too near to a suite in `against` (paths or names; see `decontaminate`).
-    Raises `ConfigError` and `UsageError`, and `TaskError` for such a suite.
+    `fields` are the fields of a `Recipe`. Tasks that the solution library cannot read, and tasks too near to a suite in
+    `against` (paths or names; see `decontaminate`), are skipped and counted in the stream's `skipped`. Raises
+    `ConfigError` and `UsageError`, and `TaskError` for an unreadable suite.
     """
     made = recipe(seed=seed, **fields)
     if count < 0 or workers < 0:
@@ -34,7 +34,10 @@ def pairs(seed: int, count: int, *, workers: int = 1, **fields: Any) -> PairStre
 
 
 class PairStream(Iterator[Pair]):
-    """What `pairs` returns. `skipped` counts tasks without a pair, by reason, up to where the stream was read."""
+    """The iterator of `pairs`. `skipped` counts tasks without a pair, by reason, in the chunks read so far.
+
+    Raises `ConfigError` after `BARREN` chunks without a pair, and `HarnessError` when a process dies.
+    """
 
     def __init__(self, recipe: Recipe, count: int, workers: int) -> None:
         self.recipe = recipe
@@ -53,7 +56,7 @@ class PairStream(Iterator[Pair]):
         self.close()
 
     def close(self) -> None:
-        """Ends the stream and its processes. May be called twice."""
+        """Ends the stream and its processes. A second call does nothing."""
         self._pairs.close()
 
     def _all(self) -> Generator[Pair, None, None]:
@@ -84,7 +87,7 @@ class PairStream(Iterator[Pair]):
 
 
 def chunks(recipe: Recipe, workers: int) -> Generator[PairChunk, None, None]:
-    """Chunks 0, 1, 2, … without end, written by `workers` processes. Raises `HarnessError` when one of them dies."""
+    """Yields chunks 0, 1, 2, … without end, written by `workers` processes. Raises `HarnessError` when one dies."""
     writers = [start(WRITER, as_fields(recipe)) for _ in range(workers)]
     try:
         index = 0

@@ -1,7 +1,7 @@
-"""Short reasoning for an answer, made of statements that are read off its text and the task's text: none is invented.
+"""Writes short reasoning for an answer, made of statements that are derived from its text and the task's text.
 
-A statement is written only where the text shows what it says: a number in a trace stands in the task or the answer, or
-is a product that the trace writes out. What cannot be read off is not mentioned.
+A statement is written only where the text proves it: a number in a trace occurs in the task or the answer, or is a
+product that the trace writes out. Nothing else is mentioned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "long": 8, "int": 4
 
 @dataclass(frozen=True)
 class TracedLaunch:
-    """A launch statement of forward, as Python text."""
+    """A launch statement of forward; grid and block are Python text."""
 
     kernel: str
     grid: str
@@ -30,7 +30,7 @@ class TracedLaunch:
 
 
 def trace(source: str, answer: str) -> str:
-    """A few lines: what the task gives, what runs in parallel, what is kept where, and how the tail is handled."""
+    """Returns the trace: sizes of inputs, then for each kernel its parallelism, memory use, and tail handling."""
     lines = list(_task_lines(source))
     kernels, helpers = kernel_bodies(answer), kernel_bodies(answer, "__device__")
     for launch in launches(answer):
@@ -42,7 +42,7 @@ def trace(source: str, answer: str) -> str:
 
 @lru_cache(maxsize=64)
 def _task_lines(source: str) -> tuple[str, ...]:
-    """Inputs with their sizes, and the bytes that must be read at least."""
+    """Returns a line per input: its size, and the bytes to read."""
     try:
         facts = read_facts(read(source))
     except Unreadable:
@@ -61,7 +61,7 @@ def _task_lines(source: str) -> tuple[str, ...]:
 
 
 def kernel_bodies(answer: str, kind: str = "__global__") -> dict[str, str]:
-    """Functions of a kind in the CUDA strings of an answer, by name, with the text of their bodies."""
+    """Maps the functions of a kind in an answer's CUDA strings to the text of their bodies."""
     found: dict[str, str] = {}
     pattern = rf"{kind}\s+(?:__forceinline__\s+)?\w+\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\("
     for text in cuda_strings(answer):
@@ -72,14 +72,14 @@ def kernel_bodies(answer: str, kind: str = "__global__") -> dict[str, str]:
 
 
 def cuda_strings(answer: str) -> list[str]:
-    """Strings of a Python file that hold a CUDA kernel; none where it does not parse."""
+    """Returns the strings of a Python file that contain a CUDA kernel; none where it does not parse."""
     texts = [n.value for n in _nodes(answer) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     return [t for t in texts if "__global__" in t]
 
 
 @lru_cache(maxsize=4)
 def _nodes(answer: str) -> tuple[ast.AST, ...]:
-    """The nodes of a Python file's tree; none where it does not parse."""
+    """Returns the nodes of a Python file's tree; none where it does not parse."""
     try:
         return tuple(ast.walk(syntax.parse(answer)))
     except (SyntaxError, ValueError, RecursionError):
@@ -87,7 +87,7 @@ def _nodes(answer: str) -> tuple[ast.AST, ...]:
 
 
 def _closing(text: str, start: int) -> int:
-    """Index behind the brace that closes the one at `start`."""
+    """Returns the index after the brace that closes the one at `start`."""
     depth = 0
     for at in range(start, len(text)):
         depth += (text[at] == "{") - (text[at] == "}")
@@ -97,7 +97,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def launches(answer: str) -> list[TracedLaunch]:
-    """Launches `kernels.NAME[grid, block](...)` in their order."""
+    """Returns the launches `kernels.NAME[grid, block](...)` in order of their lines."""
     found = []
     for node in _nodes(answer):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
@@ -110,7 +110,7 @@ def launches(answer: str) -> list[TracedLaunch]:
 
 
 def _kernel_lines(launch: TracedLaunch, body: str, helpers: dict[str, str]) -> list[str]:
-    """What a kernel's text shows, in at most a handful of lines."""
+    """Returns a kernel's statements, at most seven lines."""
     parts = (_share(body), _tile(body), _staging(body), _meeting(body, helpers), _width(body), _tail(body))
     return [f"{launch.kernel}: {launch.grid} blocks of {launch.block} threads.", *(line for line in parts if line)]
 
@@ -122,7 +122,7 @@ _INDEX = rf"(\w+)\s*=\s*{_CAST}blockIdx\.x\s*\*\s*(?:blockDim\.x|\d+)\s*\+\s*thr
 
 
 def _share(body: str) -> str:
-    """What one thread or block works on, and what that means for memory."""
+    """Describes the work of one thread or block, and its memory access."""
     if re.search(_STRIDE, body):
         return "Each thread walks on in steps of the whole grid, so neighbours read neighbouring elements."
     walks = re.findall(_WALK, body)
@@ -140,7 +140,7 @@ def _share(body: str) -> str:
 
 
 def _tile(body: str) -> str:
-    """The tile of results that a block of a product makes, and how often a loaded value serves."""
+    """Describes the output tile of a matrix product's block, and the reuse of a loaded value."""
     rows = re.search(r"\b(m0?) = blockIdx\.\w \* (\d+)LL", body)
     columns = re.search(r"\b(n0?) = blockIdx\.\w \* (\d+)LL", body)
     if rows is None or columns is None or "__shared__" not in body:
@@ -158,7 +158,7 @@ def _tile(body: str) -> str:
 
 
 def _staging(body: str) -> str:
-    """What is kept in shared memory."""
+    """Describes the arrays in shared memory."""
     arrays = re.findall(r"__shared__\s+(?:__align__\(\d+\)\s+)?\w+\s+([^;]+);", body)
     if not arrays:
         return ""
@@ -168,7 +168,7 @@ def _staging(body: str) -> str:
 
 
 def _meeting(body: str, helpers: dict[str, str]) -> str:
-    """How the results of several threads come together."""
+    """Describes the reduction over threads and blocks."""
     used = [name for name in helpers if re.search(rf"\b{name}\(", body) and name.startswith(("block_", "warp_"))]
     lines = []
     for name in used:
@@ -198,7 +198,7 @@ def _width(body: str) -> str:
 
 
 def _tail(body: str) -> str:
-    """How the last, partial block or tile is handled."""
+    """Describes the handling of the last, partial block or tile."""
     lines = []
     early = re.search(r"if \(((?:[^()]|\([^()]*\))*)\) (return|continue);", body)
     if early and re.search(r">=|>", early[1]):

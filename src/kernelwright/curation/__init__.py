@@ -1,7 +1,7 @@
-"""From judged runs to training data: methods of the literature as pure functions over samples, and one writer.
+"""Makes training data from judged runs: methods of the literature as pure functions over samples, and one writer.
 
-`gather` reads runs and corpora into samples; a function of `METHODS` picks and pairs them into rows; `write` takes out
-doubles and what is too near to a suite, and writes rows, manifest and datasheet. Imports neither torch nor datasets.
+`gather` reads runs and corpora into samples; a function of `METHODS` selects and pairs them into rows; `write` removes
+duplicates and rows too near to a suite, and writes rows, manifest and datasheet. Imports neither torch nor datasets.
 """
 
 from __future__ import annotations
