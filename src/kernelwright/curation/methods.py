@@ -147,7 +147,7 @@ def _ranked(by: str) -> Method:
         rows = [sft_row(s, settings.form, by) for s in kept]
         return CuratedRows("sft", rows, {**_failed(pool), "not-picked": sum(s.correct for s in pool) - len(kept)})
 
-    method.__doc__ = f"One correct answer a task, {by}, up to a size: a control for ConCuR's rules."
+    method.__doc__ = f"Keeps one correct answer per task, ordered by {by}: a control for ConCuR's rules."
     return method
 
 
