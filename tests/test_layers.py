@@ -257,7 +257,6 @@ def _folder_imports() -> dict[str, set[str]]:
     return found
 
 
-@TODAY
 def test_no_module_imports_itself_through_others() -> None:
     assert _circles(_graph()) == []
 
