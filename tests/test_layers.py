@@ -164,8 +164,6 @@ def test_no_module_is_called_after_nothing() -> None:
 
 # The rules below hold for every import, in functions and under TYPE_CHECKING too.
 
-TODAY = pytest.mark.xfail(strict=True, reason="does not hold yet")
-"""Marks the rules that today's tree offends; a rule that holds loses its mark."""
 MAX_FILES = 25
 """Python files directly in one folder of the package."""
 NEVER = {
@@ -304,7 +302,6 @@ def test_folders_hold_few_files() -> None:
     assert {folder: n for folder, n in counts.items() if n > MAX_FILES} == {}
 
 
-@TODAY
 def test_a_class_name_is_defined_once() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for name, path in _modules().items():
