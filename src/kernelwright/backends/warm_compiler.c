@@ -1,5 +1,5 @@
-// A compiler that has read its headers waits here for sources: loaded into g++'s cc1plus through LD_PRELOAD, it takes
-// over when cc1plus opens the file named by KW_UNIT, and forks a child for every source that it is sent (see
+// Turns g++ into a compiler that waits for sources after reading its headers. Loaded into cc1plus by LD_PRELOAD, it
+// takes over when cc1plus opens the file named by KW_UNIT, and forks a child for every source sent to it (see
 // warm_compiler.py).
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// cuDNN's computing calls: what the documentation refuses is refused here by its status, the rest goes to the runner.
+// cuDNN's computing calls: arguments that the documentation forbids return its status, other calls go to the runner.
 #ifndef KW_CUDNN_CALLS
 #define KW_CUDNN_CALLS
 

@@ -1,4 +1,4 @@
-// The pretended device of one program: its memory, its kernels, its errors. One process, one device, one lock.
+// The simulated device of one program: its memory, its kernels, its errors. One process, one device, one lock.
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -1,4 +1,4 @@
-// Kernels: the program's PTX in the machine, its kernels and variables by the host's addresses, launches.
+// Kernels: loads the program's PTX into the machine, maps the host's addresses to kernels and variables, launches.
 #include "internal.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-// Device, managed, pinned and registered memory. All of it is memory of this process; device memory is closed to host
-// code, so that a host function which follows a device pointer faults as it does beside a GPU.
+// Device, managed, pinned and registered memory. All of it is memory of this process. Device memory is protected from
+// host code, so that a host function that dereferences a device pointer faults, as with a GPU.
 #include "internal.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// Memory as the runtime's calls name it.
+// The runtime API's memory calls.
 #include "internal.h"
 
 #include <cstdlib>

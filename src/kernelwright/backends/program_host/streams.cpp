@@ -1,5 +1,5 @@
-// Streams, events, capture and graphs. Work is done when it is issued, so streams order nothing; while a stream is being
-// captured its operations are kept for the graph instead.
+// Streams, events, capture and graphs. Work runs when it is issued, so streams order nothing. During capture a stream's
+// operations are stored in the graph instead.
 #include "internal.h"
 
 #include <algorithm>

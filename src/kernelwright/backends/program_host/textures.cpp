@@ -1,4 +1,4 @@
-// Texture and surface objects. The machine samples them; here they are described to it.
+// Texture and surface objects: describes them to the machine, which samples them.
 #include <algorithm>
 
 #include "arrays.h"

@@ -1,4 +1,4 @@
-// Everything the stand-in offers, in one header, so that one precompiled header serves every candidate.
+// Includes the whole stand-in, so that one precompiled header serves every candidate.
 #pragma once
 
 #include "cublas.h"

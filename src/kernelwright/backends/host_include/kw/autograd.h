@@ -1,5 +1,5 @@
-// torch::autograd::Function: its forward pass. What a task judges is computed without gradients; where one is asked for
-// through such a function, that is named as missing and not left out.
+// torch::autograd::Function: its forward pass. Tasks are judged without gradients; a request for a gradient through such
+// a function is reported as unsupported.
 #pragma once
 
 #include "functions.h"

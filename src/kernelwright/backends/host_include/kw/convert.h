@@ -1,4 +1,4 @@
-// Python's values to C++ arguments, and C++ results to Python's, over kw::Value.
+// Converts Python values to C++ arguments and C++ results to Python values, by kw::Value.
 #pragma once
 
 #include "cuda.h"

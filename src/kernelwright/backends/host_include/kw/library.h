@@ -1,5 +1,5 @@
-// TORCH_LIBRARY and its kin: operators that an extension registers with torch's dispatcher. The blocks run when the
-// library is loaded and say what there is; the runner registers it with torch in Python.
+// TORCH_LIBRARY and related macros: operators that an extension registers with torch's dispatcher. The blocks run when
+// the library is loaded and list the operators; the runner registers them with torch in Python.
 #pragma once
 
 #include "pybind.h"

@@ -1,6 +1,6 @@
-// pybind11's objects: what a function hands back piece by piece (tuples, lists, dictionaries), or takes as it comes.
+// pybind11's objects: tuples, lists and dictionaries that a function returns or takes.
 //
-// They hold values only. Nothing can be called or looked up by name through them: Python code stays Python's.
+// They hold values only. Nothing can be called or looked up by name through them, so C++ code cannot run Python code.
 #pragma once
 
 #include "convert.h"

@@ -1,4 +1,4 @@
-// What crosses between compiled host code and the Python runner: tagged values and eight callbacks.
+// The interface between compiled host code and the Python runner: tagged values and eight callbacks.
 //
 // Every tensor computation is forwarded by name to torch in the runner; nothing here computes on tensor contents.
 // Values are plain data: lists point into memory of the caller, which outlives the call.

@@ -1,5 +1,5 @@
-// Operations of a launch by what its opcodes say and how often each ran: floating-point operations by type (a fused
-// multiply-add is two, a pair of halves twice as many) and multiply-adds of tensor cores.
+// Counts a launch's operations from its opcodes and their execution counts: floating-point operations by type (a fused
+// multiply-add counts two, a pair of halves twice as many) and multiply-adds of tensor cores.
 #include <algorithm>
 #include <map>
 

@@ -1,5 +1,5 @@
-// 32-bit index arithmetic that overflows. At load: which 32-bit results are widened into addresses. In a watched launch:
-// the exact value beside every one that overflowed, and a fault where memory is accessed through it.
+// Detects 32-bit index arithmetic that overflows. At load it finds the 32-bit results that are widened into addresses. A
+// watched launch keeps the exact value of each that overflowed, and faults on a memory access through it.
 #include <algorithm>
 
 #include "decode/decode.h"

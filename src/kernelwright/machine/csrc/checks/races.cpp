@@ -1,6 +1,6 @@
-// Data races: two accesses by different threads, one of them a write, with no barrier between. Threads of one warp run
-// in lock-step and are taken as ordered, except when one store instruction writes two values to one place. Stamps are
-// vector clocks of warps, so named barriers and barriers of part of a block are judged right.
+// Detects data races: two accesses by different threads, at least one a write, without a barrier between. Threads of one
+// warp run in lock-step and count as ordered, except when one store instruction writes two values to one address. Stamps
+// are vector clocks of warps, so named barriers and barriers of part of a block are handled exactly.
 #include <algorithm>
 #include <cstdlib>
 

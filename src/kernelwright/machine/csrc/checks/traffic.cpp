@@ -1,5 +1,5 @@
-// How a watched launch uses memory: sectors of 32 bytes against the fewest possible, wavefronts of shared memory against
-// conflict-free ones, and which bytes of each allocation were touched.
+// Measures memory traffic of a watched launch: sectors of 32 bytes against the minimum, wavefronts of shared memory
+// against the conflict-free number, and the bytes touched in each allocation.
 #include <algorithm>
 
 #include "checks/watch.h"

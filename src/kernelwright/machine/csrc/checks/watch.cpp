@@ -1,4 +1,4 @@
-// The state of memory in a watched launch: what was written, what belongs to nobody, and who of a warp touched it last.
+// Tracks memory in a watched launch: written bytes, unallocated bytes, and the lane of a warp that touched each last.
 #include "checks/watch.h"
 
 #include <cxxabi.h>

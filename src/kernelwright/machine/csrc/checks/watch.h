@@ -1,5 +1,5 @@
-// What a watched launch records besides running: traffic, the state of memory, hazards inside a warp, overflowing
-// indices. Everything here is off the hot paths: a launch that is not watched never comes here.
+// The slow checks of a watched launch: traffic, the state of memory, hazards inside a warp, overflowing indices. They
+// are off the hot paths: an unwatched launch never calls them.
 #pragma once
 #include <array>
 

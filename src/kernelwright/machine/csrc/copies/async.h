@@ -1,4 +1,4 @@
-// Copies under way. Data arrives when somebody waits for it and not before, so that a missing wait shows.
+// Pending asynchronous copies. Data arrives only when a thread waits for it, so that a missing wait is detected.
 #pragma once
 #include <deque>
 #include <functional>

@@ -1,4 +1,4 @@
-// cp.async: copies of 4, 8 or 16 bytes a thread from global to shared memory, their groups, and what is under way.
+// cp.async: copies of 4, 8 or 16 bytes per thread from global to shared memory, their groups, and pending copies.
 #include "copies/async.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// cp.async.bulk: copies of many bytes that one thread starts.
+// cp.async.bulk: copies of byte ranges, issued by one thread.
 #pragma once
 #include "copies/async.h"
 #include "copies/tensor_map.h"

@@ -1,5 +1,5 @@
-// cp.async.bulk and cp.reduce.async.bulk of plain ranges. Sources outside of shared memory are read when the copy
-// starts; copies out of shared memory read it when somebody waits, so that a buffer that is reused too early shows.
+// cp.async.bulk and cp.reduce.async.bulk of plain ranges. Sources outside shared memory are read when the copy starts;
+// sources in shared memory are read at the wait, so that a buffer reused too early is detected.
 #include "copies/bulk.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// st.async: a store into the shared memory of the cluster whose arrival an mbarrier counts.
+// st.async: a store into the cluster's shared memory; an mbarrier counts its arrival.
 #include "copies/bulk.h"
 #include "memory/memory_ops.h"
 

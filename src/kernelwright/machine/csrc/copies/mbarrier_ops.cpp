@@ -1,6 +1,6 @@
-// mbarrier: the barrier objects of 8 bytes that live in shared memory and count arrivals and bytes. Their layout, which
-// no program may look at: bits 0-19 arrivals that are missing, 20-39 arrivals of a phase, 40-60 bytes that are missing
-// (signed), 61 the phase's parity, 62-63 are 2 in a barrier that was initialised.
+// mbarrier: barrier objects of 8 bytes in shared memory that count arrivals and bytes. Their layout, opaque to programs:
+// bits 0-19 pending arrivals, 20-39 arrivals per phase, 40-60 pending bytes (signed), 61 the phase's parity, 62-63 are 2
+// in an initialised barrier.
 #include "copies/async.h"
 #include "memory/memory_ops.h"
 

@@ -1,6 +1,6 @@
-// The 128 bytes of a CUtensorMap as this machine encodes them. NVIDIA does not publish the hardware's layout, and no
-// program looks inside; ours is the struct below. Host code that stands in for cuTensorMapEncodeTiled includes this
-// file, so it depends on nothing.
+// The 128 bytes of a CUtensorMap as this machine encodes them. NVIDIA does not publish the hardware's layout, and
+// programs treat it as opaque; ours is the struct below. The host's replacement of cuTensorMapEncodeTiled includes this
+// file, so it includes nothing.
 #pragma once
 #include <cstdint>
 #include <cstring>

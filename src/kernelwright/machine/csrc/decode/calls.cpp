@@ -1,5 +1,5 @@
-// Calls: those of ordinary functions are inlined; recursive functions and those called through pointers get code and
-// registers of their own, and a frame in the caller's local memory.
+// Decodes calls. Ordinary functions are inlined; recursive functions and functions called through pointers get their own
+// code and registers, and a frame in the caller's local memory.
 #include "decode/calls.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Real calls: which functions are not inlined, how a call moves arguments, and the stack in local memory.
+// Calls that are not inlined: the functions concerned, argument passing, and the stack in local memory.
 #pragma once
 #include "launch/launch.h"
 

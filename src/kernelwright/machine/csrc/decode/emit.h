@@ -1,4 +1,4 @@
-// What most handlers share: read the sources, write the destination, emit one instruction.
+// Helpers of most handlers: read the sources, write the destination, emit one instruction.
 #pragma once
 #include "decode/decode.h"
 

@@ -1,4 +1,4 @@
-// Names, registers, constants and addresses: how the decoder reads operands.
+// Decodes operands: names, registers, constants and addresses.
 #include <algorithm>
 
 #include "decode/decode.h"

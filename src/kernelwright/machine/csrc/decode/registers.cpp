@@ -1,5 +1,5 @@
-// Gives every virtual register a place in the warp's register file: liveness over the control flow, then a linear scan.
-// A small file stays in the first-level cache, which is worth more than any single instruction.
+// Allocates virtual registers in the warp's register file: liveness analysis over the control flow, then linear scan. A
+// small register file stays in the L1 cache, which matters more than any single instruction.
 #include <algorithm>
 
 #include "decode/decode.h"

@@ -1,4 +1,4 @@
-// The functions that the device runtime has: vprintf, __assertfail, malloc and free; launches are in device_launch.cpp.
+// Functions of the device runtime: vprintf, __assertfail, malloc and free. Launches are in device_launch.cpp.
 #include <algorithm>
 
 #include "decode/calls.h"

@@ -1,4 +1,4 @@
-// What calls, returns and the stack do when they run.
+// Executes calls, returns and stack operations.
 #include "launch/call_ops.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The instructions of real calls, and what a call leaves on the stack.
+// The instructions of calls that are not inlined, and the layout of a stack frame.
 #pragma once
 #include "decode/calls.h"
 

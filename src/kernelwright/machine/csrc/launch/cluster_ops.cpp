@@ -1,5 +1,5 @@
-// Clusters: their barrier, and the shared memory of their other blocks. A shared::cluster address is an offset in the
-// block's shared memory with 1 + the block's rank above it; plain shared addresses are those of the own block.
+// Clusters: the cluster barrier and access to other blocks' shared memory. A shared::cluster address is an offset in the
+// target block's shared memory with 1 + that block's rank in the high bits; plain shared addresses are the own block's.
 #include "copies/async.h"
 #include "memory/memory_ops.h"
 

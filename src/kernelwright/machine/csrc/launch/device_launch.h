@@ -1,5 +1,5 @@
-// Kernels that kernels launch (dynamic parallelism, as nvcc compiles it since CUDA 12): what a launch wants to have run
-// once it is over. Whoever made the launch runs it; the machine runs one grid at a time.
+// Kernels launched by kernels (dynamic parallelism, as nvcc compiles it since CUDA 12): the child launches that a launch
+// requests. The launch's caller runs them afterwards; the machine runs one grid at a time.
 #pragma once
 #include <map>
 #include <vector>

@@ -1,4 +1,4 @@
-// What runs: decoded instructions, warps, blocks, a launch. Lane arrays are 32 wide and 64-byte aligned.
+// The machine's state: decoded instructions, warps, blocks, a launch. Lane arrays are 32 wide and 64-byte aligned.
 #pragma once
 #include <cmath>
 #include <cstring>

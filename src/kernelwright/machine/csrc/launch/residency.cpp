@@ -1,5 +1,5 @@
-// Which blocks are alive. A block runs to its end before the next one starts, unless it waits for others: then it keeps
-// its seat and others get their turn, as many at a time as the card holds.
+// Schedules blocks. A block runs to its end before the next one starts, unless it waits for other blocks: then it stays
+// resident and others take turns, as many at a time as the card holds.
 #include <algorithm>
 #include <deque>
 

@@ -1,4 +1,4 @@
-// Runs one block for a turn: its warps one after another, the splits of a warp lowest address first.
+// Runs one block for a turn: its warps one after another, a warp's divergent paths in order of address.
 #include <algorithm>
 
 #include "copies/async.h"

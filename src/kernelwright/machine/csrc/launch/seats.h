@@ -1,4 +1,4 @@
-// Blocks that are alive: each sits in a seat with its registers and memories; the blocks of a cluster sit side by side.
+// Resident blocks: each occupies a seat with its registers and memories; the blocks of a cluster occupy adjacent seats.
 #pragma once
 #include "launch/launch.h"
 

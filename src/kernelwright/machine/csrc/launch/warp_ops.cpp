@@ -1,4 +1,4 @@
-// What lanes do together: shuffles, votes, matches, reductions, barriers.
+// Warp-level operations: shuffles, votes, matches, reductions, barriers.
 #include "decode/decode.h"
 #include "launch/seats.h"
 #include "checks/watch.h"

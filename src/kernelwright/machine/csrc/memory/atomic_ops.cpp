@@ -1,4 +1,4 @@
-// atom and red: lanes one after another, so every interleaving-free result is a real one.
+// atom and red: lanes execute one after another, which is a valid order of the hardware's.
 #include "decode/decode.h"
 #include "arithmetic/half.h"
 #include "launch/launch.h"

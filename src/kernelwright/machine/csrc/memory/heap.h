@@ -1,5 +1,5 @@
-// The device heap of in-kernel malloc. It outlives launches, so there is one for the process; every access to it is
-// checked against the block it falls into, and freed blocks are used again as late as possible.
+// The device heap of in-kernel malloc. It outlives launches, so there is one per process. Every access is checked
+// against its block, and freed blocks are reused as late as possible.
 #pragma once
 #include <deque>
 

@@ -1,5 +1,5 @@
-// Every address a kernel uses goes through here: bounds, alignment, windows. Fast when a whole warp stays in one
-// region.
+// Checks and translates every address that a kernel uses: bounds, alignment, windows. Fast when all lanes of a warp
+// access one region.
 #include <algorithm>
 
 #include "memory/heap.h"

@@ -1,4 +1,4 @@
-// What loads and stores share with moves and copies.
+// Helpers that loads and stores share with moves and copies.
 #pragma once
 #include "decode/decode.h"
 #include "launch/launch.h"

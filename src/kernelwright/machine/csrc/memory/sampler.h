@@ -1,4 +1,4 @@
-// How a texture turns coordinates into values.
+// Samples a texture: coordinates to values.
 #pragma once
 #include "memory/texture.h"
 

@@ -1,6 +1,6 @@
-// Texture and surface objects: what the host registers for a launch, and what the instructions read. The descriptors
-// are plain C so that ctypes and host code can fill them; `handle` is the value that a kernel gets as its
-// cudaTextureObject_t or cudaSurfaceObject_t.
+// Texture and surface objects, registered by the host for a launch and read by instructions. The descriptors are plain
+// C, so that ctypes and host code can fill them; `handle` is the cudaTextureObject_t or cudaSurfaceObject_t that a
+// kernel receives.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Cuts PTX text into tokens. Comments and white space vanish; every token is a view into the text.
+// Tokenizes PTX text. Comments and white space are dropped; every token is a view into the text.
 #pragma once
 #include "parse/ptx.h"
 

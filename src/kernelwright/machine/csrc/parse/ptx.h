@@ -1,4 +1,4 @@
-// The PTX text as data: what the parser yields and the decoder reads. Nothing here is executed.
+// The parsed form of PTX: output of the parser, input of the decoder. Nothing here is executed.
 #pragma once
 #include <cstdint>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// Sparse A of mma.sp and wgmma.sp: half of the elements are stored, metadata tells where in the row they belong.
+// Sparse A of mma.sp and wgmma.sp: half of the elements are stored; metadata gives their positions in the row.
 #include "tensor_cores/tensor.h"
 
 namespace kw::tensor {

@@ -1,5 +1,5 @@
 // wgmma: products of a warpgroup with operands in shared memory. Each of the four warps computes its sixteen rows when
-// it gets to the instruction, which is one of the orders that the asynchronous hardware may take.
+// it reaches the instruction, which is a valid order of the asynchronous hardware.
 #include "tensor_cores/tensor.h"
 
 namespace kw {

@@ -1,6 +1,6 @@
 // Accumulators of wgmma belong to the tensor core until wgmma.wait_group. Finds instructions that read one with no wait
-// on any way from its wgmma; copies (mov) are followed, since compilers put them between products. Any wait_group
-// counts for all that was begun before, so a wait that leaves the very group pending is not noticed.
+// on any path from its wgmma. Copies (mov) are followed, since compilers insert them between products. Any wait_group
+// counts for all earlier groups, so a wait that leaves the group in question pending is missed.
 #include <algorithm>
 
 #include "tensor_cores/tensor.h"

@@ -1,4 +1,4 @@
-// cuBLAS: checks and handles; what is computed is computed in the runner, over the addresses that are passed on.
+// cuBLAS: checks and handles. The runner computes, on the addresses passed to it.
 #include "gpu.h"
 #include "impl.h"
 

@@ -1,12 +1,13 @@
-// Memory of the pretended device is out of reach of host code, as on a GPU.
+// Protects simulated device memory from host code, as on a GPU.
 //
-// torch's tensors here live in this process. libc10 gets their memory by posix_memalign; once the fence stands, that call
-// (in libc10's own table of imported functions, nowhere else) gives whole pages, which are PROT_NONE while a candidate's host
-// function runs and readable again inside every call that it makes to the runner. A host function that reads through a
+// torch's tensors here live in this process. libc10 allocates them by posix_memalign. With the fence active, that call
+// (in libc10's own table of imported functions only) returns whole pages. They are PROT_NONE while a candidate's host
+// function runs and accessible again inside every call that it makes to the runner. A host function that dereferences a
 // device pointer then faults, and the fault becomes an error of that call.
 //
-// Python code has a fence of its own (`kw_watch`), around what the judge says is the device's (`kw_device_memory`): what
-// reads there is noted and goes on, since nobody can jump out of an interpreter. Torch and this library may.
+// Python code has a fence of its own (`kw_watch`), around memory marked as the device's (`kw_device_memory`). An access
+// is recorded and then allowed, since a signal handler cannot jump out of an interpreter. Torch and this library may
+// access it.
 #include "fence.h"
 
 #include <dlfcn.h>

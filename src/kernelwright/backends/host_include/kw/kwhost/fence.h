@@ -1,4 +1,4 @@
-// Host code does not reach the device's memory: see fence.cpp.
+// Protects device memory from host code; see fence.cpp.
 #pragma once
 
 #include <setjmp.h>

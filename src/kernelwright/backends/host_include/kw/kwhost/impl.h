@@ -1,4 +1,4 @@
-// Shared by the three sources of the host library; candidates never see it.
+// Shared by the sources of the host library (kwhost.so); candidates never include it.
 #pragma once
 
 #include "../all.h"

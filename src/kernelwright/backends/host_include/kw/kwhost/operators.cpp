@@ -1,4 +1,4 @@
-// The forwarded operators of at::, with torch's own signatures: each hands its arguments to the runner by the schema's name.
+// The forwarded operators of at::, with torch's own signatures: each passes its arguments to the runner by schema name.
 #include "impl.h"
 
 namespace kw {

@@ -1,4 +1,4 @@
-// Tensor handles: everything of at:: that is not a one-line forward.
+// Tensor handles: the parts of at:: that are not one-line forwards.
 #include "impl.h"
 
 namespace kw {
