@@ -1,4 +1,4 @@
-"""Which tasks are too near to a suite: each rule on cases made for it, the report, the command line."""
+"""Decontamination: each rule on cases made for it, the report, the command line."""
 
 from __future__ import annotations
 

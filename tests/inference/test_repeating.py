@@ -1,4 +1,4 @@
-"""What an answer repeats from the task is the task's, however the model copied it; the rest is the model's."""
+"""Copied parts: an answer gets the names and constructor of its task; the rest stays as the model wrote it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 @dataclass
 class Endpoint:
-    """What the server answers next, and what it was asked. Troubles are used up one a request."""
+    """The server's next answers, and the requests it got. Each request uses up one of its troubles."""
 
     url: str = ""
     answer: str = "```python\nclass ModelNew: pass\n```"

@@ -96,7 +96,7 @@ def choosing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def begun_with(policy: StarterPolicy, *request: object) -> str:
-    """What a request's answer is begun with."""
+    """Returns the text that a request's answer begins with."""
     asked, plain = policy.asked(Request(*request)), policy.prompt(ASK, TASK)  # type: ignore[arg-type]
     assert asked.ids[: len(plain.ids)] == plain.ids
     return policy.engine.tokenizer.decode(asked.ids[len(plain.ids) :])

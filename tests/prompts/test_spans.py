@@ -312,7 +312,7 @@ def test_a_cut_anywhere_leaves_what_was_complete_before(text: str, data: Any) ->
 
 @pytest.mark.parametrize("text", real_candidates())
 def test_a_cut_behind_a_function_leaves_it(text: str) -> None:
-    """Where a file ends after a device function, before any kernel, only that function says it is CUDA."""
+    """In a file cut off after a device function, before any kernel, only that function shows that it is CUDA."""
     for span in [s for s in cuda_spans(text) if s.kind in ("kernel", "device")]:
         for more in (0, 1, 20):
             found = {i for s in cuda_spans(text[: span.end + more]) for i in range(s.start, s.end)}

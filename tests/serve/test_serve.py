@@ -97,7 +97,7 @@ def test_chat_is_what_the_engine_gives(http: httpx.Client, worker: GenerationWor
 def worker_engine_answers(
     worker: GenerationWorker, prompt: list[int], samplings: list[Sampling]
 ) -> list[dict[str, Any]]:
-    """What a second engine over the same weights says: the worker's own belongs to its thread."""
+    """Returns the answers of a second engine over the same weights: the worker's engine belongs to its thread."""
     engine = Engine.__new__(Engine)
     engine.__dict__.update(worker.engine.__dict__)
     engine._cache = worker.engine.decoder.cache(4, 1024)
