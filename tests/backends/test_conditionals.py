@@ -1,4 +1,4 @@
-"""Which conditionals are decided before a text is split, and how."""
+"""Conditionals that are resolved before a text is split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lambdas of host code see and become, without a compiler."""
+"""Captures and generated text of device lambdas in host code, without a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch, g++ or ptxas refuse, and no compiler of ours would: a candidate that has it compiles for nobody."""
+"""Builds that torch, g++ or ptxas reject although our compilers would not: they must fail here too."""
 
 from __future__ import annotations
 

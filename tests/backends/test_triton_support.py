@@ -1,4 +1,4 @@
-"""What judging Triton candidates needs besides Triton itself: presence, ptxas, lines, compile errors as facts."""
+"""Support for Triton candidates besides Triton itself: detection, ptxas, line numbers, recorded compile errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What host and device code of one text share, and what nvcc lets neither have of the other."""
+"""Names that host and device code of one text share, and names that nvcc keeps apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a conformance case is: one CUDA file of `kernels/`, its launches, and what numpy says they must leave behind."""
+"""Runs conformance cases: one CUDA file of `kernels/`, its launches, and numpy's expected results."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def floor_log2(x: Fraction) -> int:
 
 
 def away(quotient: int, rest: Fraction, sign: int, mode: str) -> bool:
-    """Whether a magnitude of `quotient` units and `rest` of one rounds to the next unit."""
+    """Tells whether a magnitude of `quotient` units and `rest` of one rounds to the next unit."""
     if mode == "rn":
         return rest > Fraction(1, 2) or (rest == Fraction(1, 2) and quotient % 2 == 1)
     if mode == "rna":

@@ -1,4 +1,4 @@
-"""What kernels do wrong is named: the kind, the source line, the block and the thread."""
+"""Faults of kernels are reported with kind, source line, block and thread."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def merged(t: int, c: int, selector: str) -> int:
 
 
 def compared(op: str, t: int, c: int, d_signed: bool) -> tuple[int, int]:
-    """What an H200 compares of a result and a third operand: see docs/machine.md."""
+    """Returns the values that an H200 compares for a result and a third operand; see docs/machine.md."""
     if d_signed:
         return t if op == "absdiff" else signed(t), signed(c)
     return t, min(c, 1 << 31) if op in ("add", "sub") else c

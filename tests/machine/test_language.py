@@ -1,4 +1,4 @@
-"""What C++ device code may do besides arithmetic: printing, calls that cannot be inlined, and memory of its own."""
+"""C++ features of device code besides arithmetic: printf, calls that cannot be inlined, and in-kernel malloc."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def with_include(header: str, body: str = "y[0] = 1.0f;") -> str:
 
 
 def values(text: str, count: int, *flags: str) -> list[float]:
-    """What `k(float* y)` of a text stores into `count` floats, run by one thread."""
+    """Runs `k(float* y)` of a text by one thread and returns the `count` floats that it stores."""
     result = compile_ptx(text, flags=flags)
     assert result.ok, result.log
     y = np.full(count, np.nan, np.float32)

@@ -41,7 +41,7 @@ def test_the_machine_computes_what_the_gpu_does(report: Report) -> None:
 
 @needs_recording
 def test_only_these_forms_are_refused(report: Report) -> None:
-    """What the machine does not compute as the GPU does, it does not accept."""
+    """The machine refuses instructions that it does not compute as the GPU does."""
     assert {reason.split(": ", 1)[1] for reason in report.unsupported.values()} == {"fma.oob", "vshl.sat"}
     assert not report.refused
 

@@ -97,7 +97,7 @@ def texel(array: np.ndarray, index: tuple[int, ...], modes: tuple[str, ...]) -> 
 
 
 def sampled(array: np.ndarray, at: np.ndarray, modes: tuple[str, ...], normalized: bool, linear: bool) -> float:
-    """What the programming guide's formulas give for one coordinate vector (x, y, ...)."""
+    """Evaluates the programming guide's formulas for one coordinate vector (x, y, ...)."""
     sizes = array.shape[::-1]
     x = [float(a) * n if normalized else float(a) for a, n in zip(at, sizes, strict=True)]
     if not linear:

@@ -1,4 +1,4 @@
-"""What a watched launch finds and counts, against values worked out by hand."""
+"""Findings and counts of watched launches, against values computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ncu prints, in the forms that its versions print it, and each way in which it gives nothing."""
+"""Parsing of ncu's output in the formats of its versions, and of each kind of failure."""
 
 from __future__ import annotations
 
