@@ -268,7 +268,7 @@ SWIZZLES = {"none": 0, "128": 1, "64": 2, "32": 3}
 
 @dataclass(frozen=True)
 class SharedMatrix:
-    """The memory layout of a matrix of rows x k elements: the PTX ISA's canonical layouts (in CuTe's notation there)."""
+    """The memory layout of a matrix of rows x k elements: the PTX ISA's canonical layouts (CuTe notation)."""
 
     bits: int
     swizzle: str
