@@ -15,7 +15,7 @@ from kernelwright.cli import app
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "kernelwright"
 OPENINGS = {"What", "Which", "Whether", "How", "Who", "Whose", "Whom", "Where", "When", "Why"}
-MOST_OPENINGS = 283
+MOST_OPENINGS = 151
 """Fewer docstrings than this may open with such a word. It only goes down; the aim is 20."""
 HOMELY = re.compile(
     r"\b(whoever|whatever|whom|folk|house|people|nobody|somebody|those that|one that|such|meant|mended|goes on|"
