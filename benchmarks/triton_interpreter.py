@@ -39,14 +39,14 @@ expected = {expected}
 torch.empty_like, torch.empty = torch.zeros_like, torch.zeros  # neither way shall gain by what it leaves unwritten
 manager = None
 if not interpreted:
-    from kernelwright.backends import triton_support
     from kernelwright.backends.build import build
-    from kernelwright.evaluation import fakecuda
+    from kernelwright.backends.triton import triton_support
+    from kernelwright.evaluation.candidate import fake_cuda
     from kernelwright.machine.runtime import Runtime
     runtime = Runtime(lambda request: build(request, pathlib.Path({cache!r})))
-    fakecuda.install(runtime.unsupported)
+    fake_cuda.install(runtime.unsupported)
     triton_support.attach(runtime)
-    manager = fakecuda.FakeCuda(runtime.register)
+    manager = fake_cuda.FakeCuda(runtime.register)
     runtime.begin_call()
 place = pathlib.Path({folder!r}) / "candidate.py"
 place.write_text(case.candidate_source)

@@ -32,7 +32,7 @@ def gpu_missing() -> str:
 FIRST = "evaluation/test_sandbox.py"
 """The file that forks its own process, which is safe only while nothing has started threads in it."""
 
-WARM = frozenset("test_apart test_falling test_lanes test_local test_memory test_optimize test_rl_small".split())
+WARM = frozenset("test_apart test_falling test_local test_memory test_optimize test_rl_small".split())
 """Files that start many judges and no command line. Without a warm parent each start imports torch, 2 s of work."""
 
 

@@ -610,7 +610,7 @@ def test_daemons_come_to_their_reaper_and_die(tmp_path: Path) -> None:
     program = f"""
 import os, time
 from pathlib import Path
-from kernelwright.evaluation import sandbox
+from kernelwright.evaluation.processes import sandbox
 sandbox.become_reaper()
 known = os.fork()
 if known == 0:

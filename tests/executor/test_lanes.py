@@ -139,8 +139,9 @@ def test_a_failing_task_and_a_failing_store_come_through_the_job() -> None:
 def test_what_a_seat_loses_is_judged_at_another_one() -> None:
     with Gated(lanes=2, seats=2) as executor:
         executor.loses = {0}
-        executor.gate.set()
         results = [executor.submit(task(n), candidate()) for n in range(6)]
+        assert all(executor.began.acquire(timeout=SECONDS) for _ in range(2))  # or one seat may have taken them all
+        executor.gate.set()
         assert [job.result(SECONDS).verdict for job in results] == ["wrong"] * 6
     twice = [name for name, seat in executor.seen if seat == 0]
     assert twice and all((name, 1) in executor.seen for name in twice)

@@ -24,7 +24,7 @@ import json, sys, time
 from pathlib import Path
 from kernelwright.evaluation.processes.gpu_faults import Faults
 from kernelwright.executor import load_executor
-from kernelwright.training import rl_rollouts
+from kernelwright.training.rl import rollouts as rl_rollouts
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl.loop import load_tasks
 from kernelwright.training.rl.settings import RlSettings
