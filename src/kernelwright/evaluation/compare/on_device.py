@@ -1,8 +1,8 @@
-"""The comparison of `on_host`, for outputs too large to leave their device: the same rule in torch, block by block.
+"""The comparison of `on_host` for outputs too large to leave their device: the same rule in torch, block by block.
 
-Which elements pass, and what the largest errors are, follows `on_host`'s docstring and `tasks.metric` to the letter;
-what is left out is its description of patterns. It runs in the trusted referee, in float64, on whole rows of at most
-about `BLOCK` elements at a time.
+The rule by which elements pass and the largest errors follow `on_host`'s docstring and `tasks.metric` to the letter;
+only the description of patterns is left out. It runs in the trusted referee, in float64, on whole rows of at most about
+`BLOCK` elements at a time.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ BLOCK = 1 << 25
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
-    """How rows of an output are cut into `pieces`."""
+    """The cut of an output's rows of `row` elements into `pieces` segments each."""
 
     row: int
     pieces: int
     uneven: tuple[torch.Tensor, torch.Tensor] | None
-    """Index and mask where not all are of one length: element `index[s, j]` of a row is the j-th of its segment s where
-    `mask`."""
+    """Index and mask for segments of unequal length: element `index[s, j]` of a row is the j-th of its segment s where
+    `mask`. None for segments of one length."""
 
 
 def segments(shape: tuple[int, ...], device: torch.device) -> Segments:
-    """Those of an output of this shape."""
+    """Returns the segments of an output of this shape."""
     row = 1
     for extent in reversed(shape):
         row *= extent
@@ -50,21 +50,21 @@ def segments(shape: tuple[int, ...], device: torch.device) -> Segments:
 
 
 def blocks(count: int, row: int) -> Iterator[slice]:
-    """Slices of whole rows, each of about `BLOCK` elements."""
+    """Yields slices of whole rows, each of about `BLOCK` elements."""
     step = max(1, BLOCK // row) * row
     for start in range(0, count, step):
         yield slice(start, min(count, start + step))
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
-    """Flat float64; complex values as pairs."""
+    """Returns a tensor flat, in its own dtype; complex values become pairs."""
     flat = tensor.detach().contiguous()
     flat = torch.view_as_real(flat) if flat.is_complex() else flat
     return flat.reshape(-1)
 
 
 def _per_segment(rows: torch.Tensor, cut: Segments, how: Literal["max", "mean"]) -> torch.Tensor:
-    """Maximum or mean over each segment of rows [R, row], given back to its elements: [R, row]."""
+    """Returns the maximum or mean over each segment of rows [R, row], repeated for its elements: [R, row]."""
     if cut.uneven is None:
         pieces = rows.view(rows.shape[0], cut.pieces, -1)
         reduced = pieces.amax(-1) if how == "max" else pieces.mean(-1)
@@ -76,7 +76,7 @@ def _per_segment(rows: torch.Tensor, cut: Segments, how: Literal["max", "mean"])
 
 
 def _segment_sizes(sizes: torch.Tensor, cut: Segments) -> tuple[torch.Tensor, torch.Tensor]:
-    """Largest value and root mean square of each element's segment, of rows [R, row] without a sign."""
+    """Returns the largest value and the root mean square of each element's segment, for absolute values [R, row]."""
     peak = _per_segment(sizes, cut, "max")
     unit = sizes / torch.where(peak > 0, peak, 1.0)
     return peak, peak * _per_segment(unit * unit, cut, "mean").sqrt()
@@ -95,7 +95,8 @@ def compare_output(
     input_scale: float,
     tolerance: float | None,
 ) -> Comparison:
-    """One output of a candidate against float64 `exact` and the reference in its own dtype, all of one shape."""
+    """Compares one output of a candidate with float64 `exact` and with the reference in its own dtype, all of one
+    shape."""
     name = str(honest.dtype).removeprefix("torch.")
     if name not in on_host.TOLERANCES:
         return _exact(position, got, exact, honest)
@@ -115,7 +116,7 @@ def compare_output(
         a, b, c = (t[part].to(torch.float64).view(-1, row) for t in (out, ref, own))
         relative, absolute, own_error, misplaced = _block_errors(a, b, c, cut, size, limit, margin, on_host.FLUSH[name])
         bad = (misplaced | (relative > limit)).view(-1)
-        # Told at once: each answer of the device is waited for, beside all that others compute there.
+        # One transfer for all four numbers: each one waits for the device, behind everything else that computes there.
         largest = torch.stack([absolute.max(), relative.max(), own_error, bad.sum().to(torch.float64)]).tolist()
         worst_abs, worst_rel, worst_own = map(max, (worst_abs, worst_rel, worst_own), largest[:3])
         count = int(largest[3])
@@ -142,7 +143,7 @@ def compare_output(
 
 
 def taken(outputs: Sequence[torch.Tensor], doubts: Sequence[second_look.Doubt]) -> list[np.ndarray]:
-    """Of each doubt's output, the values that a second look needs, flat float64 in the processor's memory."""
+    """Returns the values that a second look needs from each doubt's output: flat float64 in host memory."""
     flat = [_real(outputs[d.output]) for d in doubts]
     chosen = [f[torch.from_numpy(d.places).to(f.device)] for f, d in zip(flat, doubts, strict=True)]
     return [c.to(torch.float64).cpu().numpy() for c in chosen]
@@ -158,7 +159,8 @@ def _block_errors(
     margin: float,
     flush: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of rows [R, row]: relative and absolute errors, the honest run's largest, and misplaced NaN or infinity."""
+    """Returns, for rows [R, row]: relative errors, absolute errors, the honest run's largest error, and the mask of
+    misplaced NaN or infinity."""
     same = (out == ref) | (out.isnan() & ref.isnan()) | (out.isfinite() & ref.isfinite())
     overflowed = ~own.isfinite() & ref.isfinite()
     same |= overflowed & ((out == own) | (out.isnan() & own.isnan()))
@@ -177,7 +179,8 @@ def _block_errors(
 
 
 def _whole_size(ref: torch.Tensor, row: int, input_scale: float) -> torch.Tensor:
-    """Root mean square of the whole reference; `input_scale` where it is zero throughout. Stays on the device."""
+    """Returns the root mean square of the whole reference, on its device; `input_scale` if the reference is zero
+    throughout."""
     parts = list(blocks(ref.numel(), row))
     whole = torch.stack([_finite(ref[part]).max() for part in parts]).max().to(torch.float64)
     unit = torch.where(whole > 0, whole, 1.0)
@@ -186,12 +189,13 @@ def _whole_size(ref: torch.Tensor, row: int, input_scale: float) -> torch.Tensor
 
 
 def nearness(out: torch.Tensor, near: torch.Tensor, limit: float, shape: tuple[int, ...] | None) -> torch.Tensor:
-    """Of the outputs of S calls [S, ...], all finite and
+    """Returns the largest difference |out_i - near_i| [S] of each of S calls' outputs [S, ...].
+
+    It is infinite for a call unless all its elements are finite and
 
         |out_i - near_i| <= limit / 2 * (|near_i| + rms of its segment)
 
-    the largest difference [S]; infinite for a call with an element that is farther off. `shape` is that of one output;
-    None for elements from here and there, which have no neighbours and so no segment.
+    `shape` is the shape of one output; None for scattered elements, which have no neighbours and so no segment.
     """
     calls = out.shape[0]
     if not out.numel():
@@ -203,7 +207,7 @@ def nearness(out: torch.Tensor, near: torch.Tensor, limit: float, shape: tuple[i
     wide = torch.float64 if near.dtype == torch.float64 else torch.float32
     worst: list[torch.Tensor] = []
     for part in blocks(a.numel(), cut.row):
-        # Float32 is enough for 16-bit outputs too: rounding here is far less than the limit.
+        # Float32 is enough for 16-bit outputs too: its rounding is far below the limit.
         one, other = (t.reshape(-1)[part].to(wide).view(-1, cut.row) for t in (a, b))
         difference, room = (one - other).abs(), other.abs()
         if shape is not None:
@@ -233,7 +237,7 @@ def _exact(position: int, got: torch.Tensor, exact: torch.Tensor, honest: torch.
 
 
 def worst(output: torch.Tensor, reference: torch.Tensor) -> float:
-    """`metric.worst` on the tensors' own device."""
+    """Computes `metric.worst` on the tensors' own device."""
     shape = tuple(torch.view_as_real(reference).shape if reference.is_complex() else reference.shape)
     out, ref = _real(output), _real(reference)
     if not ref.numel():

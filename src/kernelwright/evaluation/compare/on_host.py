@@ -1,24 +1,25 @@
-"""The judge's comparison of a candidate's outputs with what is expected. numpy only; no candidate code, no torch.
+"""Compares a candidate's outputs with the expected ones in the judge. numpy only; no candidate code, no torch.
 
-Method. Count, shapes and dtypes must be exact; integers and booleans must be what the reference gives, in float64 or in
-its own dtype; NaN and infinities must sit where the reference has them. A floating element passes when
+Method. Count, shapes and dtypes must be exact. Integers and booleans must equal the reference's, in float64 or in its
+own dtype. NaN and infinities must sit where the reference has them. A floating element passes when
 
     |out_i - ref_i| <= T * (|ref_i| + rms of its segment) + margin * h + s
 
-- `ref` is the reference in float64 and a segment is about 64 neighbours within a row (`tasks.metric`).
-- `T` comes from the declared dtype: `TOLERANCES` holds, per dtype, the bound for an ordinary honest implementation
-  (sequential float32 sums over thousands of values, two-pass or Welford variance, online softmax, fast exponentials),
-  and a strict bound. The ruler `low_error`, the error of the same reference on inputs and weights rounded to the next
-  lower precision, pulls T down to half of itself, but never below the strict bound. Where the ruler is below even the
-  strict bound (sums that average rounding away) precision cannot be told apart on these inputs and T stays as it is.
-- `h` is the largest error of the honest run (the reference in its own dtype) within the segment, times `MARGIN`: an
-  ill-conditioned place gets the room that it needs, and only that place.
+- `ref` is the reference in float64. A segment is about 64 neighbours within a row (`tasks.metric`).
+- `T` comes from the declared dtype. `TOLERANCES` holds two bounds per dtype: an ordinary one for an ordinary honest
+  implementation (sequential float32 sums over thousands of values, two-pass or Welford variance, online softmax, fast
+  exponentials), and a strict one. The ruler `low_error` is the error of the same reference on inputs and weights
+  rounded to the next lower precision. It pulls T down to half of itself, but never below the strict bound. If the ruler
+  is below even the strict bound (sums that average rounding away), these inputs cannot tell the precisions apart and T
+  stays at the ordinary bound.
+- `h` is the largest error of the honest run (the reference in its own dtype) within the segment; `margin` is `MARGIN`.
+  So an ill-conditioned place gets the headroom that it needs, and no other place does.
 - `s` is the smallest normal number of the dtype (one subnormal step for float16): results may be flushed to zero.
 
 No share of elements is allowed to fail, so failures cannot hide by clustering. A task's own `tolerance` replaces T.
-Where few fail, `second_look` asks whether the reference moves as far when its inputs move by rounding; only then they
-are forgiven, and the result counts them.
-This module does not choose inputs: a shortcut that is right for one distribution must be caught by another one.
+When few elements fail, `second_look` tests whether the reference moves as far when its inputs move by rounding. Only
+then are they forgiven, and the result counts them. This module does not choose inputs: a shortcut that is right for one
+distribution must be caught by another one.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from kernelwright.tasks import metric
 
 MARGINS: dict[str, float] = {"float16": 4.0, "bfloat16": 2.0}
 MARGIN = 8.0
-"""How many times the honest run's own error a candidate may be off beyond what T allows. Less for 16-bit dtypes, where
-that error is mostly the rounding of the result, and the next lower precision is only 8 times coarser than bfloat16."""
+"""The factor on the honest run's own error that a candidate may be off beyond T. Smaller for 16-bit dtypes: there the
+honest error is mostly the rounding of the result, and the next lower precision is only 8 times coarser than bfloat16.
+"""
 
 TOLERANCES: dict[str, tuple[float, float]] = {
     "float64": (1e-12, 1e-10),
@@ -46,7 +48,7 @@ TOLERANCES: dict[str, tuple[float, float]] = {
     "complex64": (3e-5, 1e-4),
     "complex128": (1e-12, 1e-10),
 }
-"""Per dtype: the strict bound and the ordinary bound on the relative error."""
+"""The strict bound and the ordinary bound on the relative error, per dtype."""
 
 FLUSH: dict[str, float] = {
     "float64": 2.3e-308,
@@ -65,14 +67,14 @@ LARGEST: dict[str, float] = {
 
 
 Nearby = Callable[[int], Sequence[Any] | None]
-"""The reference's outputs in float64 on inputs moved by noise, by the second look's number of the run; None where it
-fails on such inputs."""
+"""Returns the reference's outputs in float64 on inputs moved by noise, by the number of the second look's run; None if
+the reference fails on those inputs."""
 Taken = Callable[[Sequence[Any], Sequence[second_look.Doubt]], list[np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Array:
-    """One output as it came from a candidate: the values, and the dtype by torch's name."""
+    """One output of a candidate: the values, and the dtype by torch's name."""
 
     values: np.ndarray
     dtype: str
@@ -89,21 +91,21 @@ class Array:
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """What one output must be: torch's dtype name and the shape."""
+    """The dtype (torch's name) and shape that one output must have."""
 
     dtype: str
     shape: tuple[int, ...]
     input_scale: float = 1.0
-    """Typical size of the inputs: the measure for an output that is zero throughout."""
+    """Typical size of the inputs: the scale for an output that is zero throughout."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The result for all outputs; errors and tolerance are those of the worst one.
 
-    `max_rel_error` is relative to |reference| plus its segment's size, with the absolute room (h and s in the module's
-    docstring) counted into that size, so that it can be held against `tolerance`; `honest_error` is the error of the
-    honest run, relative to |reference| plus its segment's size. Errors are None when count, shape or dtype differ.
+    `max_rel_error` is relative to |reference| plus its segment's size. The absolute headroom (h and s in the module's
+    docstring) counts into that size, so that the error can be compared with `tolerance`. `honest_error` is the error of
+    the honest run, relative to |reference| plus its segment's size. Errors are None when count, shape or dtype differ.
     Forgiven elements count in the errors, which then exceed the tolerance.
     """
 
@@ -116,7 +118,7 @@ class Comparison:
     forgiven: int = 0
     """Elements that failed at first and were forgiven by the second look."""
     doubt: second_look.Doubt | None = field(default=None, compare=False, repr=False)
-    """What a second look could forgive, for whoever can run the reference again."""
+    """The failures that a second look could forgive, for a caller that can run the reference again."""
 
 
 def compare(
@@ -132,8 +134,8 @@ def compare(
 
     `expected` holds the reference in float64 (integers and booleans as they are), `honest` the reference in its own
     dtype, `low_error` one ruler per output (or one for all). `nearby` gives, for the second look's run k, the reference
-    in float64 on inputs moved by noise; without it there is no second look. Raises nothing for whatever a candidate
-    may return.
+    in float64 on inputs moved by noise; without it there is no second look. Raises nothing, whatever a candidate
+    returns.
     """
     if len(outputs) != len(spec):
         return _refused(f"the reference returns {_count(len(spec))}, the candidate {len(outputs)}")
@@ -159,10 +161,11 @@ def compare(
 
 
 def looked_twice(results: list[Comparison], expected: Sequence[Any], nearby: Nearby, taken: Taken) -> list[Comparison]:
-    """The results after a second look, if every output that failed leaves room for one; otherwise as they are.
+    """Returns the results after a second look, if every failed output qualifies for one; otherwise returns them
+    unchanged.
 
-    `expected` are the reference's outputs in float64, `nearby` gives them on moved inputs, and `taken` picks from
-    either what a doubt needs (arrays here, tensors on a device in `on_device`).
+    `expected` are the reference's outputs in float64, `nearby` returns them on moved inputs, and `taken` picks the
+    values that a doubt needs from either (arrays here, tensors on a device in `on_device`).
     """
     failed = [r for r in results if not r.passed]
     doubts = [r.doubt for r in failed if r.doubt is not None]
@@ -181,7 +184,7 @@ def looked_twice(results: list[Comparison], expected: Sequence[Any], nearby: Nea
 
 
 def _settled(failed: list[Comparison], counts: list[int], totals: list[int]) -> list[Comparison]:
-    """Failed results after a second look that forgave `counts` of `totals` elements: all pass, or none does."""
+    """Returns failed results after a second look that forgave `counts` of `totals` elements: all pass, or none does."""
     if counts == totals:
         return [replace(r, passed=True, reason="", forgiven=n) for r, n in zip(failed, counts, strict=True)]
     return [
@@ -195,7 +198,7 @@ def _taken(outputs: Sequence[np.ndarray], doubts: Sequence[second_look.Doubt]) -
 
 
 def bound(dtype: str, low_error: float | None) -> float:
-    """T for a dtype and a ruler, as the module's docstring says."""
+    """Returns T for a dtype and a ruler, as the module's docstring defines it."""
     strict, ordinary = TOLERANCES[dtype]
     if low_error is None or not low_error > strict:
         return ordinary
@@ -222,7 +225,7 @@ def _pressure(result: Comparison) -> float:
 
 def _exact(index: int, out: np.ndarray, reference: np.ndarray, own: np.ndarray | None) -> Comparison:
     wrong = out != reference
-    if own is not None:  # an index may hang on rounding, and nobody is to be more exact than the reference
+    if own is not None:  # an index may depend on rounding, and a candidate need not be more exact than the reference
         wrong &= out != own
     if not wrong.any():
         return Comparison(True, 0.0, 0.0, 0.0)
@@ -254,7 +257,7 @@ def _floats(
     scale = metric.scales(ref, want.input_scale)
     honest_error = None
     if limit > 0:
-        # Folding the absolute room into the scale keeps one number to compare: error_i <= T.
+        # Folding the absolute headroom into the scale keeps one number to compare: error_i <= T.
         scale = scale + FLUSH[want.dtype] / limit
         if own is not None:
             honest_error = float(metric.errors(own, ref, scale).max())
@@ -275,7 +278,7 @@ def _floats(
 
 
 def _misplaced(got: np.ndarray, ref: np.ndarray, own: np.ndarray | None, dtype: str) -> np.ndarray:
-    """Where NaN or an infinity stands on one side only, or of the other sign."""
+    """Returns the mask of elements that are NaN or infinite on one side only, or infinite with the other sign."""
     with np.errstate(invalid="ignore"):
         same = (got == ref) | (np.isnan(got) & np.isnan(ref)) | (np.isfinite(got) & np.isfinite(ref))
         if own is not None:
@@ -288,7 +291,7 @@ def _misplaced(got: np.ndarray, ref: np.ndarray, own: np.ndarray | None, dtype: 
 
 
 def _honest_error(own: np.ndarray, ref: np.ndarray) -> np.ndarray:
-    """The honest run's largest error in each element's segment, flat."""
+    """Returns the honest run's largest error in each element's segment, flat."""
     with np.errstate(invalid="ignore"):
         error = np.abs(own - ref).reshape(-1)
     error = np.where(np.isfinite(error), error, 0.0)
@@ -309,7 +312,7 @@ def _reason(
     misplaced: np.ndarray,
     limit: float,
 ) -> str:
-    """One line that says where it is wrong, by how much, and what the pattern looks like."""
+    """Describes in one line the first wrong element, its error, and the pattern of the failures."""
     where = _first(wrong)
     text = f"output {index} differs at {list(where)}: got {got[where]:.7g}, expected {ref[where]:.7g}"
     if not misplaced[where]:
@@ -320,7 +323,7 @@ def _reason(
 
 
 def describe(wrong: np.ndarray) -> str:
-    """How many elements are wrong and whether they sit together, in one line."""
+    """Describes in one line how many elements are wrong and whether they sit together."""
     count, size = int(wrong.sum()), wrong.size
     if count == size:
         return f"all {size} elements are wrong" if size > 1 else "the only element is wrong"
@@ -330,7 +333,7 @@ def describe(wrong: np.ndarray) -> str:
 
 
 def _place(wrong: np.ndarray, dimension: int) -> str:
-    """Where along one dimension the failures are, if that is less than everywhere."""
+    """Describes the failures' places along one dimension; empty if they are everywhere."""
     extent = wrong.shape[dimension]
     others = tuple(d for d in range(wrong.ndim) if d != dimension)
     hit = np.flatnonzero(wrong.any(axis=others) if others else wrong)
@@ -355,7 +358,7 @@ def _place(wrong: np.ndarray, dimension: int) -> str:
 
 
 def _pattern(got: np.ndarray, ref: np.ndarray, wrong: np.ndarray, misplaced: np.ndarray, limit: float) -> str:
-    """A guess at what kind of mistake it is, only where the numbers say so plainly."""
+    """Guesses the kind of mistake; empty unless the numbers are clear."""
     nans = int((np.isnan(got) & misplaced).sum())
     if nans:
         return f"{nans} are NaN: memory that no thread wrote, or an invalid operation"
