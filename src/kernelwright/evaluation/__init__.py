@@ -1,7 +1,8 @@
-"""The narrow waist: `evaluate(task, candidate)` and `evaluate_many`, for everything that makes or uses candidates.
+"""The entry point of judging: `evaluate(task, candidate)` and `evaluate_many`, for all code that makes or uses
+candidates.
 
-The work is done by `judge` in this process and by confined children (`oracle`, `builder`, `runner`). Import of this
-module is light: numpy, but no torch.
+`judge` in this process and confined children (`oracle`, `builder`, `runner`) do the work. Importing this module is
+cheap: numpy, but no torch.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ __all__ = ["EvalOptions", "Evaluator", "check_task", "evaluate", "evaluate_many"
 
 
 MAKERS = 4
-"""Runners that are opened at once where candidates are timed: opening a GPU disturbs what is timed on it, but takes a
-good part of a second."""
+"""The number of runners opened at once when candidates are timed. Opening a GPU disturbs what is timed on it, and takes
+a large part of a second."""
 
 
 class Evaluator:
@@ -46,11 +47,12 @@ class Evaluator:
         pool: Pool | None = None,
         plan_budget: dict[str, int] | None = None,
     ) -> None:
-        """`gpu` as CUDA_VISIBLE_DEVICES would name it: the first one that this process may use when None.
+        """Names the GPU `gpu` as CUDA_VISIBLE_DEVICES does; None takes the first one that this process may use.
 
-        With `pool`, children are made there, and it stays open. `device` is `cpu` only in tests, to go the GPU's way
-        without one. `plan_budget` (`element_budget`, `flop_budget`) bounds the sizes that are derived, for judging many
-        cheaply; no key tells such an evaluation from a usual one, so it must not be kept among them.
+        With `pool`, children are made there, and it stays open. `device` is `cpu` only in tests, which take the GPU's
+        path without a GPU. `plan_budget` (`element_budget`, `flop_budget`) bounds the sizes that are derived, for
+        judging many candidates cheaply. It is no part of a result's key, so such evaluations must not be cached among
+        usual ones.
         """
         from kernelwright.evaluation.processes.pool import Pool
 
@@ -96,7 +98,7 @@ class Evaluator:
         return worker
 
     def evaluate(self, task: Task, candidate: Candidate, options: EvalOptions | None = None) -> Evaluation:
-        """One verdict. Raises `TaskError` when the task's own reference does not run.
+        """Returns the evaluation of one candidate. Raises `TaskError` when the task's own reference does not run.
 
         `options` in place of the evaluator's own must have the same backend and sandbox.
         """
@@ -107,7 +109,7 @@ class Evaluator:
         return self._worker().plan(task)
 
     def check_gate(self, task: Task) -> Checked:
-        """Tries a task against kernels that do no work; the state is kept, and later evaluations use it."""
+        """Tries a task against null kernels; the state is kept, and later evaluations use it."""
         return self._worker().check(task)
 
     def close(self) -> None:
@@ -125,7 +127,7 @@ class Evaluator:
 def evaluate(
     task: Task, candidate: Candidate, options: EvalOptions | None = None, pool: Evaluator | None = None
 ) -> Evaluation:
-    """Judges one candidate; with `pool`, in an evaluator that is already warm (whose options then hold)."""
+    """Judges one candidate; with `pool`, in an evaluator that is already warm (its options then apply)."""
     if pool is not None:
         return pool.evaluate(task, candidate)
     with Evaluator(options) as evaluator:
@@ -133,7 +135,7 @@ def evaluate(
 
 
 def check_task(task: Task, options: EvalOptions | None = None, pool: Evaluator | None = None) -> TaskPlan:
-    """Runs a task's reference; raises `TaskError` with what is wrong with it."""
+    """Runs a task's reference and returns its plan; raises `TaskError` that says what is wrong with the task."""
     if pool is not None:
         return pool.check_task(task)
     with Evaluator(options) as evaluator:
@@ -148,7 +150,7 @@ def evaluate_many(
 ) -> Iterator[Evaluation | TaskError]:
     """Judges pairs on `jobs` threads and yields results in input order; a task that fails yields its `TaskError`.
 
-    At most `2 * jobs` pairs are taken ahead of the one that is waited for, so `pairs` may be long or endless.
+    At most `2 * jobs` pairs are taken ahead of the next result, so `pairs` may be long or endless.
     """
     owned = None if pool is not None else Evaluator(options)
     evaluator = pool or owned

@@ -1,4 +1,4 @@
-"""What a caller may choose about an evaluation, and the key under which its result is stored."""
+"""The options of an evaluation, and the key under which its result is stored."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from kernelwright.errors import ConfigError
 from kernelwright.records import Candidate, LibraryRule, Record, Task
 
 PROTOCOL = 10
-"""Raised whenever verdicts of earlier versions can no longer be trusted; part of every key."""
+"""The protocol's version, part of every key. Raised whenever verdicts of earlier versions can no longer be trusted."""
 
 
 _GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb", "replay")
 _CPU_ONLY = ("sample_large", "small_sizes")
 
 MAX_TRIALS, MAX_SECONDS, MAX_MEMORY_MB, MAX_MEMORY_GB = 100, 86_400.0, 2**30, 2.0**20
-"""The most that may be asked for: beyond, numbers of seconds and bytes no longer fit where they go."""
+"""Bounds on what a caller may ask for: beyond them, numbers of seconds and bytes overflow the types that carry them."""
 
 SMALL_BUDGET = {"element_budget": 65_536, "flop_budget": 8_000_000}
-"""Derived sizes of a cheap judgement on the processor, a corpus's among them: an eighth of the usual FLOPs, a third of
-the time, and the same of code that is right at every size."""
+"""Budgets of derived sizes for cheap judging on the CPU, as for a corpus: an eighth of the usual FLOPs and a third of
+the time. Code that is right at every size gets the same verdict."""
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """NVIDIA GPUs that this process could use, as CUDA_VISIBLE_DEVICES names them; none with a torch without CUDA.
+    """Returns the NVIDIA GPUs that this process could use, as CUDA_VISIBLE_DEVICES names them; none if torch has no
+    CUDA.
 
-    What that variable leaves out is left out: a scheduler that gave us GPU 3 set it to `3`. Imports no torch.
+    GPUs that the variable leaves out are left out: a scheduler that gave us GPU 3 set it to `3`. Imports no torch.
     """
     cards = len([p for p in Path("/dev").glob("nvidia[0-9]*") if p.name[6:].isdigit()])
     try:
@@ -45,7 +46,8 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def chosen_gpus(setting: str | None, cards: int) -> tuple[str, ...]:
-    """The GPUs that a value of CUDA_VISIBLE_DEVICES leaves of so many; as for CUDA, an invalid number ends the list."""
+    """Returns the GPUs that a value of CUDA_VISIBLE_DEVICES leaves of `cards`; as for CUDA, an invalid number ends the
+    list."""
     if setting is None:
         return tuple(map(str, range(cards)))
     names = (name.strip() for name in setting.split(","))
@@ -55,53 +57,55 @@ def chosen_gpus(setting: str | None, cards: int) -> tuple[str, ...]:
 
 
 def gpu_count() -> int:
-    """How many GPUs this process could use."""
+    """Returns the number of GPUs that this process could use."""
     return len(visible_gpus())
 
 
 class EvalOptions(Record):
-    """How to judge. Everything but `jobs`-like matters is part of the result's key."""
+    """The options of judging. All of them are part of the result's key, except settings such as `jobs`."""
 
     backend: Literal["auto", "cpu", "gpu"] = "auto"
     policy: LibraryRule | None = None
     """Overrides the task's own library rule. Keys and stored runs call it `policy`, the command line `--rule`."""
     trials: int = Field(default=5, ge=1, le=MAX_TRIALS)
-    """Calls that are checked; the first size is always called twice when there are at least two."""
+    """The number of checked calls; the first size is always called twice when there are at least two."""
     timeout: float = Field(default=30.0, gt=0, le=10 * MAX_SECONDS, allow_inf_nan=False)
-    """Wall seconds that the candidate may use, builds not counted. KernelBench's protocol takes ten times what was
-    asked for, so that users may ask for `MAX_SECONDS`."""
+    """Wall seconds that the candidate may use, builds not counted. KernelBench's protocol takes ten times the requested
+    time, so that users may ask for `MAX_SECONDS`."""
     build_timeout: float = Field(default=60.0, gt=0, le=MAX_SECONDS, allow_inf_nan=False)
     """Wall seconds that one build may take."""
     memory_mb: int = Field(default=4096, ge=256, le=MAX_MEMORY_MB)
-    """Address space that the candidate may add to that of a bare interpreter with torch."""
+    """Address space in MB that the candidate may add to the address space of a bare interpreter with torch."""
     seed: int | None = None
     """Seed of inputs and weights; drawn from the operating system when None. Never given to the candidate."""
     sample_large: bool = True
-    """Without a GPU: run a few blocks of each launch at a stated size that is too large to be run (`large_sizes`)."""
+    """Without a GPU: run a few blocks of each launch at a declared size that is too large to run (`large_sizes`)."""
     small_sizes: bool = False
-    """Without a GPU: smaller derived sizes (`SMALL_BUDGET`), and a stated size only within that bound: for judging many
-    cheaply. A candidate that is wrong costs a tenth of what it does else, when its task's own size is large."""
+    """Without a GPU: smaller derived sizes (`SMALL_BUDGET`), and a declared size only within that bound, for judging
+    many candidates cheaply. A wrong candidate costs a tenth of the usual time when its task's own size is large."""
     baselines: tuple[Literal["eager", "compile", "max-autotune"], ...] = ("eager",)
-    """What a GPU times beside the candidate: `eager`, `compile`, `max-autotune`; the first gives the speedup."""
+    """The baselines that a GPU times beside the candidate: `eager`, `compile`, `max-autotune`; the first gives the
+    speedup."""
     timing_seconds: float = Field(default=1.0, ge=0, le=MAX_SECONDS, allow_inf_nan=False)
     """Wall seconds that timing may take at most on a GPU; 0 for no timing."""
     gpu_memory_gb: float = Field(default=0.0, ge=0, le=MAX_MEMORY_GB, allow_inf_nan=False)
-    """Device memory that judging one candidate may take; 0 for what is free. A size that needs more is not run."""
+    """Device memory in GB that judging one candidate may take; 0 for all free memory. A size that needs more is not
+    run."""
     replay: bool = False
-    """On a GPU: check and time a candidate by its launches alone where they stand for its host code (`launches_alone`).
-    What host code itself does is then for the functional machine to judge, which is to be asked before
-    (`cpu_first`)."""
+    """On a GPU: check and time a candidate by its launches alone, if they stand for its host code (`launches_alone`).
+    The host code itself is then left to the functional machine, which is to be asked before (`cpu_first`)."""
     strict_kernelbench: bool = False
     """Reproduce KernelBench's own verdict, in one process with the reference: a claim, not a protected verdict."""
     kernelbench_tolerance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Absolute and relative tolerance of that verdict; by dtype when None, as KernelBench's main branch has it."""
+    """Absolute and relative tolerance of that verdict; by dtype when None, as on KernelBench's main branch."""
     sandbox: str = "auto"
-    """`auto`: the strongest there is. `strict`: fail without landlock and seccomp. `none`: process and limits."""
+    """`auto`: the strongest sandbox available. `strict`: fail without landlock and seccomp. `none`: process and limits
+    only."""
 
     def resolved(self) -> Literal["cpu", "gpu"]:
-        """The backend that `auto` stands for: KERNELWRIGHT_BACKEND if that is set, else the GPU where there is one.
+        """Returns the backend that `auto` stands for: KERNELWRIGHT_BACKEND if set, else the GPU if there is one.
 
-        Raises `ConfigError` where the variable holds another word.
+        Raises `ConfigError` if the variable holds another word.
         """
         if self.backend != "auto":
             return self.backend
@@ -113,7 +117,7 @@ class EvalOptions(Record):
         return "gpu" if wished == "gpu" else "cpu"
 
     def key(self, task: Task, candidate: Candidate) -> str:
-        """Names the result of judging this candidate on this task with these options."""
+        """Returns the key of the result of judging this candidate on this task with these options."""
         fields = self.model_dump(mode="json")
         fields["backend"] = self.resolved()
         for name in _GPU_ONLY if fields["backend"] == "cpu" else _CPU_ONLY:

@@ -24,20 +24,20 @@ ITEM_SIZES = {
 
 
 def shares_memory(output: int, given: int) -> str:
-    """What is said of an output that lies in an input's memory."""
+    """Returns the message about an output that lies in an input's memory."""
     return f"output {output} shares the memory of input {given}"
 
 
 @dataclass(frozen=True)
 class TensorBytes:
-    """A tensor on its way: raw bytes in row-major order, with torch's dtype name and the shape."""
+    """A tensor in transit: raw bytes in row-major order, with torch's dtype name and the shape."""
 
     data: bytes | bytearray | memoryview = field(repr=False)
     dtype: str
     shape: tuple[int, ...]
 
     def array(self) -> np.ndarray:
-        """The values as numpy; bfloat16 is widened to float32, which holds it exactly."""
+        """Returns the values as numpy; bfloat16 is widened to float32, which holds it exactly."""
         if self.dtype == "bfloat16":
             halves = np.frombuffer(self.data, dtype=np.uint16).astype(np.uint32)
             return (halves << 16).view(np.float32).reshape(self.shape)

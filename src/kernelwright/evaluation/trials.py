@@ -14,7 +14,7 @@ from kernelwright.records import Distribution, Workload
 
 @dataclass(frozen=True)
 class Trial:
-    """One call to be checked."""
+    """One checked call."""
 
     workload: Workload
     distribution: Distribution
@@ -26,7 +26,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialData:
-    """What the oracle made of a trial. `nodes` are the packed values: inputs, constructor arguments, weights."""
+    """The oracle's data of a trial. `nodes` are the packed values: inputs, constructor arguments, weights."""
 
     nodes: list[Any]
     tensors: tuple[TensorBytes, ...]
@@ -37,12 +37,12 @@ class TrialData:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
     nearby: Callable[[int], list[np.ndarray] | None] | None = None
-    """Asks the oracle for the expected outputs on inputs moved by noise: a run of the second look, by number."""
+    """Asks the oracle for the expected outputs on inputs moved by noise, by the number of the second look's run."""
     handed: Sequence[Sequence[int]] = ()
-    """Output and input, by number, where the reference hands an input's memory through."""
+    """Pairs of output and input, by number, in which the reference returns an input's memory as an output."""
 
     def packed(self, *which: int) -> tuple[list[Any], tuple[TensorBytes, ...]]:
-        """The chosen values with just the tensors that they use, renumbered."""
+        """Returns the chosen values with just the tensors that they use, renumbered."""
         used: list[TensorBytes] = []
 
         def renumber(node: dict[str, Any]) -> dict[str, Any]:
@@ -76,8 +76,9 @@ def _count(shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class Outline:
-    """One call at a size that is too large to make. `nodes` are its packed arguments and constructor's arguments, whose
-    tensors are `samples` of flat values; `shapes` are those that they stand for, `exact` whether a sample is all."""
+    """One call at a size that is too large to make. `nodes` are its packed arguments and constructor's arguments; their
+    tensors are `samples` of flat values. `shapes` are the full shapes; `exact` tells whether a sample holds all values.
+    """
 
     nodes: list[Any]
     samples: tuple[TensorBytes, ...]
@@ -87,7 +88,8 @@ class Outline:
 
 @dataclass
 class TaskPlan:
-    """The sizes and value distributions at which a task is judged; `large`: stated ones that are too large to run."""
+    """The sizes and value distributions at which a task is judged; `large` holds declared sizes that are too large to
+    run."""
 
     workloads: list[Workload]
     declared: Workload | None

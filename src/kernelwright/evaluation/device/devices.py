@@ -1,7 +1,7 @@
 """The device on which full-size calls run: memory shared between processes, and the clock. Runs in children only.
 
-`CudaDevice` is one GPU. `HostDevice` speaks the same protocol with the processor and a memory-mapped file: tests use it
-to run the judge's whole way through full-size checks and timing without a GPU; its times are never a GPU's.
+`CudaDevice` is one GPU. `HostDevice` speaks the same protocol with the CPU and a memory-mapped file. Tests use it to
+run the judge's whole path through full-size checks and timing without a GPU; its times never stand for a GPU's.
 """
 
 from __future__ import annotations
@@ -24,65 +24,66 @@ from kernelwright.evaluation.device.poison_shared_memory import Soil
 
 ALIGNMENT = 512
 SPIN_MS, MOST_SPIN_MS = 0.2, 20.0
-"""How long the device is kept busy before a timed call, so that the host can run ahead and launch overhead is not
-timed as the device's work: at least, and at most where a call takes the host longer."""
+"""Bounds on the time that the device is kept busy before a timed call, so that the host can run ahead and launch
+overhead is not timed as the device's work: the least, and the most, for calls that take the host longer."""
 CYCLES_A_MS = 2_000_000
 MOST_PADDING = 64
-"""Up to so many empty launches precede a measurement. Where in the driver's command buffer a launch falls decides
-whether the device waits a microsecond longer for it; the same place every time would favour one process for good."""
+"""A bound on the empty launches before a measurement. The position of a launch in the driver's command buffer decides
+whether the device waits a microsecond longer for it; a fixed position would always favour the same process."""
 SPIN_KERNEL = "spin_kernel"
-"""Part of the name of the kernel that does it."""
+"""Part of the name of the kernel that keeps the device busy."""
 FLUSH_KERNELS = ("CUDAFunctorOnSelf_add<int>", "reduce_kernel")
-"""Parts of the names of the two that flush the cache, in their order."""
+"""Parts of the names of the two kernels that flush the cache, in their order."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """What one measurement says of one call. Milliseconds; `issue_ms` is how long the host took to start it, `slack_ms`
+    """One measurement, for one call, in milliseconds. `issue_ms` is the host's time to start the call. `slack_ms` is
     how much longer the host saw the device busy than the events on the current stream say (for all calls together)."""
 
     device_ms: float
     issue_ms: float
     slack_ms: float
     hidden: bool
-    """Whether the host had issued everything before the device began."""
+    """True if the host had issued everything before the device began."""
 
 
 class Device(Protocol):
-    """Where full-size calls run."""
+    """The device on which full-size calls run."""
 
     name: str
     launch_ms: float
-    """What launching a kernel that does nothing takes on the device, in this process."""
+    """Milliseconds that launching an empty kernel takes on the device, in this process."""
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
-        """Memory that other processes can open: its bytes, and the handle to open it by."""
+        """Allocates memory that other processes can open; returns its bytes and the handle that opens it."""
 
     def open(self, handle: str, nbytes: int) -> torch.Tensor:
-        """The bytes behind a handle."""
+        """Opens the memory behind a handle and returns its bytes."""
 
     def release(self, shared: torch.Tensor, owner: bool) -> None:
-        """Gives shared memory back."""
+        """Frees shared memory (`owner`) or closes it."""
 
     def synchronize(self) -> None: ...
 
     def soil(self) -> None:
-        """Leaves NaN in on-chip memory that kernels do not get cleared; before each call, outside what is timed."""
+        """Leaves NaN in on-chip memory that is not cleared for kernels; called before each call, outside the timed
+        part."""
 
     def measure(self, calls: Sequence[Callable[[], Any]], kind: str = "") -> tuple[list[Any], Times]:
         """Runs calls on data that no cache holds, and times them together.
 
-        One call is timed alone. Of several, which are short, the first is not timed: it fetches the code, which takes
-        longer or shorter by where a process's code happens to lie; the others share what a measurement itself costs.
-        `kind`: calls that take the host another time than usual ones.
+        One call is timed alone. Several calls are short ones: the first is not timed, since it fetches the code, and
+        that time depends on where the process's code lies; the others share the fixed cost of a measurement. `kind`
+        groups calls whose host time differs from usual ones.
         """
 
     def facts(self) -> dict[str, Any]:
-        """Name, memory, clocks and throttling of the device now."""
+        """Returns the device's name, memory, clocks and throttling now."""
 
 
 class _Raw:
-    """Device memory at an address, in the form that torch takes over without a copy."""
+    """Device memory at an address, in the form that torch wraps without a copy."""
 
     def __init__(self, address: int, nbytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -95,7 +96,7 @@ class _Raw:
 
 
 class HostTimes:
-    """What recent calls took the host, in milliseconds, by kind."""
+    """The host times of recent calls, in milliseconds, by kind."""
 
     def __init__(self) -> None:
         self._recent: dict[str, collections.deque[float]] = {}
@@ -104,8 +105,8 @@ class HostTimes:
         self._recent.setdefault(kind, collections.deque(maxlen=9)).append(took)
 
     def spin_ms(self, kind: str, calls: int) -> float:
-        """For how long the device is to be busy before so many calls: long enough for what recent ones of their kind,
-        or else usual ones, took; the first ones, which set things up, do not count long."""
+        """Returns the milliseconds to keep the device busy before this number of calls: long enough for recent calls of
+        their kind, or else for usual ones. The median discounts the first calls, which set things up."""
         recent = self._recent.get(kind) or self._recent.get("")
         usual = statistics.median(recent) if recent else 0.0
         return min(MOST_SPIN_MS, max(SPIN_MS, 1.5 * usual * calls))
@@ -124,7 +125,7 @@ class CudaDevice:
         cache = getattr(properties, "L2_cache_size", 64 << 20)
         self._flush = torch.zeros(2 * cache // 4, dtype=torch.int32, device="cuda")
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
-        # Taken now: a candidate may replace them.
+        # Saved now: a candidate may replace them.
         self._stream = torch.cuda.current_stream()
         self._record, self._elapsed = torch._C._CudaEventBase.record, torch._C._CudaEventBase.elapsed_time
         self._wait, self._sleep, self._clock = torch._C._cuda_synchronize, torch._C._cuda_sleep, time.perf_counter
@@ -161,7 +162,7 @@ class CudaDevice:
             self._sleep(0)
         began = clock()
         record(first, self._stream)
-        # Written, then read: lines that wait to be written back would be the timed call's burden.
+        # Write, then read: dirty cache lines would be written back during the timed call.
         self._flush.add_(1)
         self._flush.sum()
         self._sleep(int(self._host.spin_ms(kind, len(calls)) * CYCLES_A_MS))
@@ -179,7 +180,7 @@ class CudaDevice:
         lead = self._elapsed(first, start)
         device = self._elapsed(start, end)
         self._host.note(kind, 1e3 * (issued - issuing) / len(calls))
-        # What the host saw beyond the events: launch latency, and work on streams that nobody waits for.
+        # The host's time beyond the events: launch latency, and work on streams that nothing waits for.
         slack = (done - began) * 1e3 - lead - device
         issue = (issued - ready) * 1e3 / count
         return results, Times(device / count, issue, slack, (issued - began) * 1e3 < lead)
@@ -191,7 +192,7 @@ class CudaDevice:
 
 
 def _clocks() -> dict[str, Any]:
-    """SM and memory clock in MHz and the reasons that hold them down, from NVML; nothing where it is missing."""
+    """Returns the SM and memory clock in MHz and the throttle reasons from NVML; empty if NVML is missing."""
     import ctypes
 
     try:
@@ -217,7 +218,7 @@ def _clocks() -> dict[str, Any]:
 
 
 class HostDevice:
-    """The processor in place of a GPU, for tests of the protocol."""
+    """The CPU in place of a GPU, for tests of the protocol."""
 
     name = "cpu"
     launch_ms = 0.0
@@ -257,10 +258,11 @@ class HostDevice:
 
 
 def make(name: str, index: str = "0", streams: bool = False) -> tuple[Device, tuple[int, ...]]:
-    """A child's device, opened in a fresh fork before it is confined, and the descriptors that the driver keeps.
+    """Opens a child's device in a fresh fork before it is confined; returns it and the descriptors that the driver
+    keeps.
 
-    What is slow to start, or needs files that a confined child cannot open, is started here. Streams run one after
-    another, unless with `streams`: for one queue the driver makes a context in a third of the time.
+    Everything that is slow to start, or needs files that a confined child cannot open, starts here. Streams run one
+    after another unless `streams` is true: with one queue the driver makes a context in a third of the time.
     """
     if name != "cuda":
         return HostDevice(), ()
@@ -269,7 +271,7 @@ def make(name: str, index: str = "0", streams: bool = False) -> tuple[Device, tu
     if not streams:
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     torch.cuda.init()
-    # float32 means float32, for candidates and baselines alike: torch would round convolutions to TF32.
+    # float32 means float32, for candidates and baselines alike: torch would run convolutions in TF32.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     device = CudaDevice()
     a = torch.randn(64, 64, device="cuda")
@@ -285,8 +287,8 @@ def make(name: str, index: str = "0", streams: bool = False) -> tuple[Device, tu
 
 
 def _load_operators() -> None:
-    """Uses what handling a call's tensors takes once: an operator's first use loads its code, which takes milliseconds
-    that a candidate would spend while it has the GPU."""
+    """Uses once each operator that handles a call's tensors: an operator's first use loads its code, which takes
+    milliseconds that a candidate would otherwise spend while it has the GPU."""
     for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32):
         x = torch.zeros(8, dtype=dtype, device="cuda")
         x.view(torch.uint8).fill_(0xFF)
@@ -299,18 +301,19 @@ PROBE_CALLS, PROBES = 16, 25
 
 
 def launch_cost(device: Device) -> float:
-    """Milliseconds that launching an empty kernel takes in a row of them.
+    """Returns the milliseconds that launching an empty kernel takes, among back-to-back launches.
 
-    Two processes on one H200 differ by up to 0.2 us a launch (by where the driver put their command buffers, it seems),
-    while their kernels take equally long: this number is what makes short times comparable.
+    Two processes on one H200 differ by up to 0.2 us a launch (apparently by where the driver put their command
+    buffers), while their kernels take equally long: this number makes short times comparable.
     """
     probes = [device.measure([lambda: torch.cuda._sleep(0)] * PROBE_CALLS)[1].device_ms for _ in range(PROBES)]
     return statistics.median(probes)
 
 
 def give_back(name: str, everything: bool = False) -> None:
-    """Returns memory that torch has kept to the device, where it is more than a small part of it: taking it again for
-    the next task costs milliseconds, many where other processes ask the driver for something."""
+    """Returns memory that torch has cached to the device, if it is more than a 64th of the device's memory or
+    `everything` is true. Allocating it again for the next task costs milliseconds, many when other processes call the
+    driver."""
     if name != "cuda":
         return
     if everything or torch.cuda.memory_reserved() > torch.cuda.get_device_properties(0).total_memory // 64:
@@ -318,7 +321,7 @@ def give_back(name: str, everything: bool = False) -> None:
 
 
 def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Offsets at which blocks of these sizes (bytes) start, and the bytes of all together."""
+    """Returns the offsets at which blocks of these sizes (bytes) start, and the total bytes."""
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)
@@ -327,7 +330,7 @@ def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
 
 
 def poison(device: Device, outputs: Sequence[Sequence[Any]], calls: int) -> None:
-    """Leaves NaN in memory that the outputs (offset, dtype, shape) of so many calls will probably get."""
+    """Leaves NaN in memory that the outputs (offset, dtype, shape) of this number of calls will probably get."""
     blocks = []
     for _, dtype, shape in list(outputs) * calls:
         block = torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device.name)
@@ -335,7 +338,7 @@ def poison(device: Device, outputs: Sequence[Sequence[Any]], calls: int) -> None
 
 
 def view(shared: torch.Tensor, offset: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-    """The tensor that lies at an offset of shared memory."""
+    """Returns the tensor at an offset of shared memory."""
     count = 1
     for size in shape:
         count *= size

@@ -1,9 +1,9 @@
-"""Leaves NaN in the memory of a GPU's multiprocessors, so that a kernel which reads what it never wrote gets no zeros.
+"""Leaves NaN in the memory of a GPU's multiprocessors, so that a kernel which reads unwritten memory gets no zeros.
 
-Shared memory is not cleared between kernels: what a block finds there is what the last one on the same multiprocessor
-left, and on an idle GPU that is often zeros. One block for each multiprocessor takes all the shared memory that a
-block may have, which leaves no room for a second one there, fills it, and a part of each thread's stack, and stays long
-enough for the others to start beside it and not after it.
+Shared memory is not cleared between kernels: a block finds there the contents that the last block on the same
+multiprocessor left, and on an idle GPU those are often zeros. One block per multiprocessor takes all the shared memory
+that a block may have, so no second block fits there. It fills that memory and a part of each thread's stack, and stays
+long enough for the others to start beside it and not after it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ WAIT:
 
 
 class Soil:
-    """The kernel, loaded in the current context of this process. Raises RuntimeError where the driver does."""
+    """The kernel, loaded in the current context of this process. Raises RuntimeError if the driver reports an error."""
 
     def __init__(self, device: int) -> None:
         from kernelwright.machine import driver

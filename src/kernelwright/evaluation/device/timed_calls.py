@@ -1,8 +1,8 @@
 """Full-size calls in one process, by the same steps for a candidate and for the baselines beside it.
 
-What a kernel takes depends by some percent on where its operands lie, and so on everything that its process has
-allocated before. A candidate and its baseline therefore get their inputs through this one class: copies of what the
-referee left in a block that it shares, in memory from the same allocator, emptied at the same moments.
+A kernel's time depends by some percent on the addresses of its operands, and so on everything that its process has
+allocated before. A candidate and its baseline therefore get their inputs through this one class: copies from a block
+that the referee shares, in memory from the same allocator, emptied at the same moments.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
 
 KEPT_CALLS = 2
-"""Inputs of so many earlier calls stay allocated, so that addresses change."""
+"""The number of earlier calls whose inputs stay allocated, so that addresses change."""
 KEPT_BYTES = 2 << 30
 REPLAYS = 8
 """Replays of a captured graph that are timed together."""
 
 Tensors = list[torch.Tensor]
 _COPY = torch.Tensor.copy_
-"""Taken before a candidate can put another function in its place."""
+"""Saved before a candidate can replace it."""
 
 
 class NoGraph(Exception):
@@ -33,7 +33,7 @@ class NoGraph(Exception):
 
 
 class TimedCalls:
-    """The block that the referee shares with this process, and the inputs that were copied from it."""
+    """The block that the referee shares with this process, and the inputs copied from it."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -41,7 +41,7 @@ class TimedCalls:
         self.kept: list[Tensors] = []
 
     def exchange(self, handle: str, nbytes: int) -> None:
-        """Opens a block in place of the one before; with an empty handle, none."""
+        """Opens a block in place of the previous one; an empty handle only closes."""
         if self.shared is not None:
             self.device.release(self.shared, owner=False)
             self.shared = None
@@ -50,23 +50,24 @@ class TimedCalls:
             self.shared = self.device.open(handle, nbytes)
 
     def view(self, base: int, offset: int, dtype: str, shape: list[int]) -> torch.Tensor:
-        """A tensor of the shared block."""
+        """Returns a tensor of the shared block."""
         assert self.shared is not None
         return devices.view(self.shared, base + offset, getattr(torch, dtype), shape)
 
     def given(self, header: dict[str, Any]) -> list[Tensors]:
-        """The inputs of each call, copied. All are copied before the first call, so that none finds what an earlier one
-        has touched."""
+        """Returns copies of each call's inputs. All are copied before the first call, so that no call sees inputs that
+        an earlier one has changed."""
         bases = [slot * header["stride"] for slot in range(len(header["calls"]))]
         return [[self.view(base, *place).clone() for place in header["inputs"]] for base in bases]
 
     def decoys(self, header: dict[str, Any]) -> list[Tensors]:
-        """The first call's inputs, and for each later call those of the one before it in place of its own."""
+        """Returns the first call's inputs, and for each later call the inputs of the call before it in place of its
+        own."""
         bases = [max(slot - 1, 0) * header["stride"] for slot in range(len(header["calls"]))]
         return [[self.view(base, *place).clone() for place in header["inputs"]] for base in bases]
 
     def placements(self, header: dict[str, Any], given: list[Tensors]) -> list[Callable[[], None]]:
-        """For each call, what puts its own inputs where `given` has decoys."""
+        """Returns, for each call, a function that copies the call's own inputs over the decoys in `given`."""
         return [functools.partial(self._place, header, slot, tensors) for slot, tensors in enumerate(given)]
 
     def _place(self, header: dict[str, Any], slot: int, tensors: Tensors) -> None:
@@ -76,7 +77,8 @@ class TimedCalls:
     def measure_late(
         self, header: dict[str, Any], calls: Sequence[Callable[[], Any]], given: list[Tensors]
     ) -> tuple[list[Any], devices.Times, devices.Times]:
-        """A row of calls whose inputs are put in place right before each: results, times, and what the copies take."""
+        """Measures back-to-back calls whose inputs are copied in right before each call; returns the results, the
+        times, and the times of the copies alone."""
         places = self.placements(header, given)
 
         def one(place: Callable[[], None], call: Callable[[], Any]) -> Any:
@@ -88,7 +90,7 @@ class TimedCalls:
         return results, times, self.device.measure(places, "copies")[1]
 
     def keep(self, given: list[Tensors]) -> None:
-        """Holds inputs back from the allocator for some calls."""
+        """Keeps inputs allocated for `KEPT_CALLS` calls."""
         flat = [t for call in given for t in call]
         if sum(t.nbytes for t in flat) * KEPT_CALLS > KEPT_BYTES:
             self.kept = []
@@ -96,14 +98,14 @@ class TimedCalls:
         self.kept = [*self.kept, flat][-KEPT_CALLS:]
 
     def refresh(self) -> None:
-        """Empties the allocator, so that what follows does not lie where checks have left room."""
+        """Empties the allocator, so that later inputs do not land in gaps that checks have left."""
         self.kept = []
         gc.collect()
         if self.device.name == "cuda":
             torch.cuda.empty_cache()
 
     def measure_graph(self, call: Callable[[], Any]) -> tuple[Any, devices.Times]:
-        """A call captured in a CUDA graph, and what one replay of it takes. Raises `NoGraph`."""
+        """Captures a call in a CUDA graph; returns its result and the time of one replay. Raises `NoGraph`."""
         if self.device.name != "cuda":
             raise NoGraph("there is no GPU")
         try:
@@ -122,13 +124,13 @@ class TimedCalls:
 
 
 def arguments(nodes: list[Any], given: Tensors) -> list[Any]:
-    """A call's arguments, from their structure and the tensors in their order."""
+    """Returns a call's arguments, from their structure and the tensors in their order."""
     queue = iter(given)
     return [_unpacked(node, queue) for node in nodes]
 
 
 def bound(call: Callable[..., Any], header: dict[str, Any], given: list[Tensors]) -> list[Callable[[], Any]]:
-    """One function without arguments for each call of the message."""
+    """Returns one function without arguments for each call of the message."""
     return [
         functools.partial(call, *arguments(nodes, tensors))
         for nodes, tensors in zip(header["calls"], given, strict=True)
@@ -136,7 +138,7 @@ def bound(call: Callable[..., Any], header: dict[str, Any], given: list[Tensors]
 
 
 def _unpacked(node: dict[str, Any], tensors: Iterator[torch.Tensor]) -> Any:
-    """A value of `wire.pack_values` whose tensors come in order."""
+    """Unpacks a value of `wire.pack_values`; its tensors come in order."""
     ((kind, value),) = node.items()
     if kind == "t":
         return next(tensors)

@@ -1,8 +1,8 @@
-"""Turns what a candidate is written in into the one Python module that the runner executes.
+"""Turns a candidate's source into the one Python module that the runner executes.
 
-A `.py` candidate is that module already. A `.cu` or `.cpp` file is wrapped in a `ModelNew` that builds it and calls
-its `forward` (`backward`, where the task says so) with the task's inputs, then the weights in `state_dict` order, then
-the constructor's arguments.
+A `.py` candidate is that module already. A `.cu` or `.cpp` file is wrapped in a `ModelNew` that builds it and calls its
+`forward` (`backward`, if the task says so) with the task's inputs, then the weights in `state_dict` order, then the
+constructor's arguments.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class {entry}(torch.nn.Module):
 
 
 def module_source(candidate: Candidate, preferred: str = "forward") -> tuple[str, Failed | None]:
-    """The Python text to execute, or why there is none. `preferred`: the function to call where a file has several."""
+    """Returns the Python text to execute, or the reason why there is none. `preferred` is the function to call in a
+    file that exports several."""
     path, text = candidate.sources[0].path, candidate.text
     if not text.strip():
         return "", Failed("compile_error", "the candidate is empty")

@@ -1,7 +1,7 @@
-"""Rules that read CUDA and C++ text: what it may be up to, by the names it uses and the shape of its code.
+"""Rules that read CUDA and C++ text: they flag suspicious names and shapes of code.
 
-All of it is advice. The text comes from a candidate, so reading it is bounded in time and size, and never raises; where
-the parser gives up, nothing is said. Nothing here decides a verdict.
+All findings are advice. The text comes from a candidate, so reading it is bounded in time and size and never raises. If
+the parser gives up, there are no findings. Nothing here decides a verdict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BYTES = 400_000
 
 @dataclass(frozen=True)
 class Hint:
-    """A rule that some text brings to mind: its name, what was seen, and the line of the text, counted from 0."""
+    """A rule that some text triggers: its name, the evidence, and the line of the text, counted from 0."""
 
     rule: str
     evidence: str
@@ -87,17 +87,16 @@ _WORTH = re.compile(
     + "|".join(p.pattern for _, p, _ in _IN_ASSEMBLY)
     + "|##"
 )
-"""Without any of these in a text no rule has anything to say, and it need not be parsed."""
+"""A text that matches none of these cannot trigger a rule and need not be parsed."""
 _TOOLKIT = re.compile(r"\b(?:cu|cuda|cublas|cudnn|nvrtc)(?:[A-Z_]\w*)?\b")
 _PLAIN_CALL = frozenset("fork vfork system popen execve exec execl socket fopen open open64 freopen getenv".split())
 _CALLS_ONLY = re.compile(r"(?:::)?(?:std::)?(?:" + "|".join(_PLAIN_CALL) + r")\Z")
 
 
 def hints(text: str, stop: float) -> list[Hint]:
-    """What CUDA or C++ text brings to mind, each rule once a line, in the order of lines. Never raises.
+    """Returns the hints of a CUDA or C++ text, each rule once a line, in the order of lines. Never raises.
 
-    `stop` is when reading has to end, by `time.monotonic`; a text that was not read to its end by then says nothing, or
-    less.
+    `stop` is the deadline by `time.monotonic`; a text that was not read to its end by then gives no hints, or fewer.
     """
     data = text.encode("utf-8", errors="replace")
     if len(data) > MAX_BYTES or not _WORTH.search(text):
@@ -111,7 +110,7 @@ def hints(text: str, stop: float) -> list[Hint]:
 
 @cache
 def _language() -> Any:
-    """The grammar; None where it is not installed."""
+    """Returns the grammar; None if it is not installed."""
     try:
         import tree_sitter_cuda
         from tree_sitter import Language
@@ -132,7 +131,7 @@ def _parsed(data: bytes, stop: float) -> Node | None:
             lambda offset, _place: data[offset : offset + 65536],
             progress_callback=lambda *_state: time.monotonic() > stop,
         )
-    except (ValueError, TypeError, RuntimeError):  # stopped
+    except (ValueError, TypeError, RuntimeError):  # stopped by the deadline
         return None
     return tree.root_node if tree is not None else None
 
@@ -180,7 +179,7 @@ def _of_name(node: Node, name: str) -> Iterator[Hint]:
 
 
 def _of_macro(node: Node, text: str, pasting: set[str]) -> Iterator[Hint]:
-    """Macros that paste tokens are remembered; one whose text pastes onto a name of the toolkit says so itself."""
+    """Records macros that paste tokens; yields a hint for a macro that itself pastes onto a name of the toolkit."""
     if "##" not in text:
         return
     head, _, body = text.partition(")")
@@ -195,7 +194,7 @@ def _of_pasting_call(node: Node, data: bytes, pasting: set[str]) -> Iterator[Hin
         return
     name = _text(function, data)
     words = _text(arguments, data)[:200]
-    # Macros that hand their arguments on to one that pastes are usual, so a name that ends alike counts as well.
+    # A macro often passes its arguments on to a pasting macro with a longer or shorter name, so a common prefix counts.
     if any(name == macro or macro.startswith(name) or name.startswith(macro) for macro in pasting if macro):
         if found := _TOOLKIT.search(words):
             yield Hint("pasted-name", _pasted(f"{name}({found[0]}, ...)"), node.start_point[0])

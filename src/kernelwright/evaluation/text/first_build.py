@@ -1,8 +1,8 @@
-"""What a candidate is certain to build first, read from its text: so that one which does not compile needs no runner.
+"""Reads from a candidate's text the build that it is certain to start first: if that fails, no runner is needed.
 
-Only where nothing can come before: a `load_inline` or `Module` among the module's own top-level statements, with
-literal arguments, after nothing but imports of what is here, constants and definitions. Everything else is left to the
-runner, which meets the same build again and gets it from the cache. Nothing is executed.
+Covers only a `load_inline` or `Module` among the module's own top-level statements, with literal arguments, after
+nothing but imports of installed modules, constants and definitions. Everything else is left to the runner, which meets
+the same build again and gets it from the cache. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ _BUILDERS = {
 
 
 MAX_MADE = 1 << 20
-"""Characters of all texts together that are put together here: thirty lines of `a = a + a` would be a gigabyte."""
+"""A bound on the characters of all texts that are concatenated here: thirty lines of `a = a + a` would make a
+gigabyte."""
 
 
 class _Unknown(Exception):
-    """The text alone does not say what happens."""
+    """The text alone does not determine what happens."""
 
 
 @dataclass
 class _Seen:
-    """What the statements so far have defined."""
+    """The names that the statements so far have defined."""
 
     constants: dict[str, Any] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    """Full names of what was imported."""
+    """Full names of imports."""
     room: int = MAX_MADE
 
     def made(self, length: int) -> None:
-        """Counts a text that is about to be made; raises `_Unknown` where that is too much."""
+        """Counts the length of a text before it is made; raises `_Unknown` beyond the bound."""
         self.room -= length
         if self.room < 0:
             raise _Unknown
 
 
 def first_build(source: str) -> BuildRequest | None:
-    """The build that executing this module starts with, whatever else it does; None where that is not certain."""
+    """Returns the build that executing this module starts with, whatever else it does; None if that is not certain."""
     try:
         tree = syntax.parse(source)
         seen = _Seen()
@@ -64,7 +65,8 @@ def first_build(source: str) -> BuildRequest | None:
 
 
 def _statement(node: ast.stmt, seen: _Seen) -> BuildRequest | None:
-    """Notes what a statement defines; the build that it starts, if any. Raises `_Unknown` for all other statements."""
+    """Records what a statement defines; returns the build that it starts, if any. Raises `_Unknown` for all other
+    statements."""
     if _is_text(node):
         return None
     if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -89,7 +91,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _only_defines(node: ast.FunctionDef | ast.ClassDef) -> bool:
-    """Whether executing a definition runs nothing but plain lookups."""
+    """Tells whether executing a definition runs nothing but plain lookups."""
     if node.decorator_list:
         return False
     if isinstance(node, ast.FunctionDef):
@@ -145,7 +147,7 @@ def _built(call: ast.Call, seen: _Seen) -> BuildRequest:
 
 
 def _texts(value: Any, seen: _Seen) -> Any:
-    """An argument that is a text, some texts, or None; raises `_Unknown` for all others."""
+    """Returns an argument that is a text, a list of texts, or None; raises `_Unknown` for all others."""
     listed = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(text, str) for text in listed):
         raise _Unknown
@@ -161,7 +163,7 @@ def extension_request(
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
 ) -> BuildRequest:
-    """What a call of `load_inline` with these arguments builds."""
+    """Returns the request that a call of `load_inline` with these arguments builds."""
     named = [functions] if isinstance(functions, str) else list(functions or ())
     return BuildRequest(
         kind="extension",
@@ -179,7 +181,7 @@ def _joined(sources: str | Sequence[str] | None) -> str:
 
 
 def _literal(node: ast.expr, seen: _Seen) -> Any:
-    """A value of constants only; raises `_Unknown`."""
+    """Evaluates an expression of constants only; raises `_Unknown` otherwise."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name) and node.id in seen.constants:

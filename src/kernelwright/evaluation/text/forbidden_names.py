@@ -1,6 +1,6 @@
-"""Names of the ways to the torch modes under which a candidate runs, or past them. No kernel has a use for them.
+"""Names that lead to the torch modes under which a candidate runs, or bypass them. No kernel has a use for them.
 
-The text is searched for these names (`static_rules`); `candidate.audit_hook` notes calls under a hidden name.
+The text is searched for these names (`static_rules`); `candidate.audit_hook` records calls under a hidden name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which library an operator of torch belongs to, for policies that name the libraries a candidate may call."""
+"""Maps a torch operator to its library, for policies that name the libraries a candidate may call."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OWNERS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 def owner(operator: str) -> str:
-    """The library whose work an operator is: one of `LIBRARIES`; `torch` for torch's own kernels."""
+    """Returns the library that an operator's work belongs to: one of `LIBRARIES`; `torch` for torch's own kernels."""
     return next((name for name, pattern in _OWNERS if pattern.search(operator)), "torch")
 
 
 def allowed(policy: LibraryRule) -> frozenset[str]:
-    """The libraries that a policy lets a candidate call: none, all, or those that it names."""
+    """Returns the libraries that a policy lets a candidate call: none, all, or the named ones."""
     if policy == "libraries":
         return frozenset(LIBRARIES)
     return frozenset(policy.partition(":")[2].split(",")) - {""}

@@ -1,7 +1,7 @@
-"""Text that replaces functions of torch, time and the like, under whatever name a module goes.
+"""Finds text that replaces functions of torch, time and the like, under whatever name a module is imported.
 
-What runs is compared as well (`patched_functions`); the text also shows what is put back before anybody looks, and is
-all there is where a candidate does not run. What this does not do: follow values through calls.
+The running objects are compared as well (`patched_functions`). The text also shows a replacement that is undone before
+that comparison, and is the only source when a candidate does not run. Values are not followed through calls.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _EXEMPT = {"backends", "_dynamo", "_inductor", "_C", "cpp_extension"}
 _OWN_SETTINGS = {
     "sys.stdout", "sys.stderr", "sys.dont_write_bytecode", "sys.path", "sys.argv", "sys.tracebacklimit"
 }  # fmt: skip
-"""What a process may set for itself: the judge hears nothing of a candidate's output."""
+"""Settings that a process may change for itself: the judge does not read a candidate's output."""
 _PUTTERS = {"update", "setdefault", "__setitem__"}
 _SETTERS = {("setattr",), ("delattr",), ("type", "__setattr__"), ("object", "__setattr__")}
 
 
 def of_tree(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """What a module's text replaces, by full name, and in which line."""
+    """Yields the full name of everything that a module's text replaces, with the line."""
     aliases = _aliases(tree)
     for node in ast.walk(tree):
         for target in _targets(node):
@@ -32,7 +32,7 @@ def of_tree(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def _aliases(tree: ast.Module) -> dict[str, list[str]]:
-    """Names that stand for a module, or for something in one, with what they stand for."""
+    """Returns the names that stand for a module, or for an attribute of one, with the full name."""
     known: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -55,17 +55,17 @@ def _full(name: list[str], aliases: dict[str, list[str]]) -> list[str]:
 
 
 def _foreign(node: ast.expr, aliases: dict[str, list[str]]) -> str:
-    """The full name of what belongs to others and is no setting; empty for anything else."""
+    """Returns the full name of an object that is not the candidate's and not a setting; empty for anything else."""
     name = _full(dotted(node), aliases)
     return ".".join(name) if name and name[0] in _PATCHABLE and not _EXEMPT & set(name) else ""
 
 
 def _targets(node: ast.AST) -> Iterator[ast.expr]:
-    """What a statement assigns to, or deletes, one by one."""
+    """Yields the targets that a statement assigns to or deletes, one by one."""
     found: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         found = list(node.targets)
-    elif isinstance(node, ast.Delete):  # to forget a module of one's own in `sys.modules` is no patch
+    elif isinstance(node, ast.Delete):  # removing a module of one's own from `sys.modules` is no patch
         found = [target for target in node.targets if isinstance(target, ast.Attribute)]
     elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.For, ast.AsyncFor, ast.comprehension)):
         found = [node.target]
@@ -93,7 +93,8 @@ def _of_target(target: ast.expr, aliases: dict[str, list[str]]) -> Iterator[tupl
 
 
 def _namespace(node: ast.expr, aliases: dict[str, list[str]]) -> str:
-    """Whose names a dictionary holds: of `m.__dict__` or `vars(m)`, where `m` belongs to others."""
+    """Returns the owner of a namespace dictionary, `m.__dict__` or `vars(m)`, if `m` is not the candidate's; empty
+    otherwise."""
     if isinstance(node, ast.Attribute) and node.attr == "__dict__":
         return _foreign(node.value, aliases)
     if isinstance(node, ast.Call) and dotted(node.func) == ["vars"] and len(node.args) == 1:

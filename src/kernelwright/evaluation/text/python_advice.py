@@ -1,6 +1,7 @@
-"""Advice on a candidate's Python: habits that are often, but not always, a way around the work.
+"""Advice on a candidate's Python: habits that often, but not always, avoid the work.
 
-Each function looks at one node of the tree, or at one function, and says what it reminds of. Nothing here rejects.
+Each function looks at one node of the tree, or at one function, and yields the habits that it shows. Nothing here
+rejects.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Habit:
-    """A rule, what was seen, and the line of the candidate."""
+    """A rule, its evidence, and the line of the candidate."""
 
     rule: str
     evidence: str
@@ -32,7 +33,7 @@ _LOADED = {"torch", "np", "numpy", "pickle", "json"}
 
 
 def dotted(node: ast.expr) -> list[str]:
-    """The parts of `a.b.c`; empty for anything else."""
+    """Returns the parts of `a.b.c`; empty for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -44,7 +45,7 @@ def dotted(node: ast.expr) -> list[str]:
 
 
 def of_tree(tree: ast.Module) -> Iterator[Habit]:
-    """What a module reminds of."""
+    """Yields the habits of a module."""
     off = {id(part) for node in ast.walk(tree) for part in _switched_off(node)}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -66,7 +67,7 @@ def of_tree(tree: ast.Module) -> Iterator[Habit]:
 
 
 def _switched_off(node: ast.AST) -> Iterator[ast.expr]:
-    """Settings that a statement switches off: `….allow_tf32 = False`, `autocast(enabled=False)`."""
+    """Yields settings that a statement switches off: `….allow_tf32 = False`, `autocast(enabled=False)`."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is False:
         yield from node.targets
     elif isinstance(node, ast.Call):
@@ -112,7 +113,7 @@ def _of_call(node: ast.Call) -> Iterator[Habit]:
 
 
 def _of_words(node: ast.Call) -> Iterator[Habit]:
-    """`pip install` in the arguments, as one text or as a list of words; decoded text that is executed."""
+    """Yields `pip install` in the arguments, as one text or as a list of words, and decoded text that is executed."""
     words: list[str] = []
     for argument in node.args[:2]:
         items = argument.elts if isinstance(argument, (ast.List, ast.Tuple)) else [argument]
@@ -140,7 +141,7 @@ def _installing(what: str, line: int) -> Habit:
 
 
 def _of_branch(node: ast.If | ast.IfExp) -> Iterator[Habit]:
-    """A condition on how it is called instead of on what it is given."""
+    """Yields a condition on the way of being called instead of on the inputs."""
     for part in ast.walk(node.test):
         if not isinstance(part, (ast.Attribute, ast.Name)):
             continue
@@ -152,7 +153,7 @@ def _of_branch(node: ast.If | ast.IfExp) -> Iterator[Habit]:
 
 
 def _of_try(node: ast.Try) -> Iterator[Habit]:
-    """A handler that computes by other means instead of letting the error be seen."""
+    """Yields a handler that computes by other means instead of letting the error propagate."""
     for handler in node.handlers:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
         names = {(dotted(k) or [""])[-1] if k is not None else "Exception" for k in kinds}
@@ -194,7 +195,7 @@ def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Habit
 
 
 def _made_anew(node: ast.AST, given: set[str]) -> Iterator[str]:
-    """Names that a statement gives other values than a function was given."""
+    """Yields names to which a statement assigns values other than the function's arguments."""
     if isinstance(node, ast.Assign) and not _handed_through(node.value, given):
         yield from (n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name))
     elif isinstance(node, (ast.AugAssign, ast.For)):
@@ -208,7 +209,7 @@ def _handed_through(value: ast.expr, given: set[str]) -> bool:
 
 
 def _kept_results(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Habit]:
-    """Results kept under the address, the identity or the shape of an input, and returned from there."""
+    """Yields results cached by the address, the identity or the shape of an input, and returned from the cache."""
     keys = {
         target.id
         for part in ast.walk(node)
@@ -229,7 +230,7 @@ def _kept_results(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Habi
 
 
 def _kept(value: ast.expr, keyed: Callable[[ast.expr], bool]) -> str:
-    """The container from which an expression takes what lies under such a key; empty if it does not."""
+    """Returns the container that an expression reads under one of these keys; empty if there is none."""
     for part in ast.walk(value):
         if isinstance(part, ast.Subscript) and not _cuts(part.slice) and keyed(part.slice):
             if name := dotted(part.value):

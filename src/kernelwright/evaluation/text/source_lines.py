@@ -1,7 +1,7 @@
-"""From a line of a source that a candidate handed to the compiler to the line of the candidate's own file.
+"""Maps a line of a source that a candidate passed to the compiler to the line of the candidate's own file.
 
-Candidates hold their CUDA and C++ text in strings, so compiler and machine count lines from the string's beginning.
-Where the text was put together at run time there is no such line, and the answer is None.
+Candidates hold their CUDA and C++ text in strings, so compiler and machine count lines from the string's beginning. A
+text assembled at run time has no line in the file, and the answer is None.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ERROR = re.compile(r"(cuda\.cu|main\.cpp)(?:\((\d+)\)|:(\d+)(?::\d+)?):? *(?:fa
 
 
 def own_line(text: str, source: str, line: int) -> int | None:
-    """The line of `text` (the candidate's file) that holds line `line` of `source`, both counted from 1."""
+    """Returns the line of `text` (the candidate's file) that holds line `line` of `source`, both counted from 1."""
     lines = source.split("\n")
     if not 1 <= line <= len(lines):
         return None
@@ -29,17 +29,17 @@ def own_line(text: str, source: str, line: int) -> int | None:
 
 
 def of_kernel(text: str, requests: Sequence[dict[str, Any]], kernel: str, line: object) -> int | None:
-    """The line of `text` for a line of the one CUDA source that defines `kernel` (a name, or a mangled one)."""
+    """Returns the line of `text` for a line of the one CUDA source that defines `kernel` (a plain or mangled name)."""
     if not isinstance(line, int) or isinstance(line, bool):
         return None
-    # Further instances of a template are built from the device half of a text that is among the others.
+    # Further instances of a template are built from the device half of a text that is already among the others.
     sources = {str(r.get("cuda_source", "")) for r in requests if r.get("kind") != "instances"}
     holding = [s for s in sources if any(name in kernel for name in _KERNEL.findall(s))]
     return own_line(text, holding[0], line) if len(holding) == 1 else None
 
 
 def of_finding(text: str, requests: Sequence[dict[str, Any]], finding: dict[str, Any]) -> int | None:
-    """The line of `text` that a finding of the machine is about; Triton's kernels are in that file themselves."""
+    """Returns the line of `text` for a finding of the machine; Triton's kernels are in that file itself."""
     line = finding.get("line")
     if finding.get("file") == "candidate.py":
         own = isinstance(line, int) and not isinstance(line, bool) and 1 <= line <= text.count("\n") + 1
@@ -48,7 +48,7 @@ def of_finding(text: str, requests: Sequence[dict[str, Any]], finding: dict[str,
 
 
 def in_own_lines(text: str, requests: Sequence[dict[str, Any]], kernel: str, evidence: str) -> str:
-    """A message about lines of the CUDA source, told in lines of the candidate's file where those are known."""
+    """Rewrites a message about lines of the CUDA source in lines of the candidate's file, if those are known."""
 
     def replaced(match: re.Match[str]) -> str:
         own = [of_kernel(text, requests, kernel, int(number)) for number in re.findall(r"\d+", match[2])]
@@ -60,7 +60,7 @@ def in_own_lines(text: str, requests: Sequence[dict[str, Any]], kernel: str, evi
 
 
 def of_error(text: str, request: dict[str, Any], log: str) -> int | None:
-    """The line of `text` that a compiler's first error is about."""
+    """Returns the line of `text` that a compiler's first error refers to."""
     found = _ERROR.search(log)
     if found is None:
         return None

@@ -1,8 +1,8 @@
-"""Rules that read a candidate's text. Only reaching for what belongs to others rejects; the rest is advice.
+"""Rules that read a candidate's text. Only access to objects of others rejects; the rest is advice.
 
-Python is read by `ast`, the CUDA and C++ in its strings and in bare files by `cuda_rules`. Text can hide anything, so
-these rules are the second line: verdicts rest on what runs. Where a rule of KernelGuard means the same, the evidence
-says so.
+`ast` reads Python; `cuda_rules` reads the CUDA and C++ in its strings and in bare files. Text can hide anything, so
+these rules are the second line of defence: verdicts rest on what runs. If a rule of KernelGuard means the same, the
+evidence names it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kernelwright.records import Candidate, Finding, Task
 
 MOST_FINDINGS = 20
 CUDA_SECONDS = 1.0
-"""Broken CUDA text can keep a parser busy for minutes: it is stopped, and what was not read says nothing."""
+"""Broken CUDA text can keep a parser busy for minutes: it is stopped at this deadline, and unread text gives no
+hints."""
 _SNOOPING = {
     "gc": {"get_objects", "get_referrers", "get_referents"},
     "sys": {"_getframe", "_current_frames", "settrace", "setprofile"},
@@ -29,14 +30,15 @@ _SNOOPING = {
 }
 _INSIDE = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back", "f_locals", "f_globals", "f_builtins"}
 _INSIDE |= {"__closure__", "__globals__", "__code__", "__subclasses__", "cell_contents"}
-"""Attributes that lead from an object to frames, to functions' insides, or to all classes there are."""
+"""Attributes that lead from an object to frames, to a function's internals, or to all classes of the process."""
 _OURS = re.compile(r"kernelwright\.(?!cuda$)[\w.]+")
 _CUDA_TEXT = re.compile(r"__global__|__device__|#\s*include|torch::Tensor|extern \"C\"|PYBIND11_MODULE")
 _LOW_PRECISION = re.compile(r"half|float16|bfloat16|float8|fp16|bf16|fp8|int8|autocast")
 
 
 def static_findings(candidate: Candidate, task: Task | None = None) -> list[Finding]:
-    """What the text alone gives away, what rejects first. `task` tells which precision is lower than it should be."""
+    """Returns the findings of the text alone, rejecting ones first. `task` gives the precision below which one is
+    flagged."""
     found = list(_of_python(candidate))
     stop = time.monotonic() + CUDA_SECONDS
     for text, line, exact in cuda_texts(candidate):
@@ -50,7 +52,8 @@ def static_findings(candidate: Candidate, task: Task | None = None) -> list[Find
 
 
 def _varied(found: list[Finding]) -> list[Finding]:
-    """What rejects, then the first of each rule, then the others: a long list of one kind hides no other."""
+    """Orders findings: rejecting ones, then the first of each rule, then the others, so that many of one kind hide no
+    other."""
     seen: set[str] = set()
     first: list[Finding] = []
     again: list[Finding] = []
@@ -84,7 +87,8 @@ def _of_python(candidate: Candidate) -> Iterator[Finding]:
 
 
 def cuda_texts(candidate: Candidate) -> Iterator[tuple[str, int, bool]]:
-    """The candidate's CUDA and C++ texts: text, its first line in the candidate, whether further lines follow there."""
+    """Yields the candidate's CUDA and C++ texts: the text, its first line in the candidate, and whether its further
+    lines follow there one to one."""
     if not candidate.sources[0].path.endswith(".py"):
         yield candidate.text, 1, True
         return
