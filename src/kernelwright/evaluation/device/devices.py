@@ -106,7 +106,7 @@ class HostTimes:
 
     def spin_ms(self, kind: str, calls: int) -> float:
         """Returns the milliseconds to keep the device busy before this number of calls: long enough for recent calls of
-        their kind, or else for usual ones. The median discounts the first calls, which set things up."""
+        their kind, or else for usual ones. First calls, which set things up, soon drop out of the record."""
         recent = self._recent.get(kind) or self._recent.get("")
         usual = statistics.median(recent) if recent else 0.0
         return min(MOST_SPIN_MS, max(SPIN_MS, 1.5 * usual * calls))

@@ -15,8 +15,8 @@ from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTime
 from kernelwright.evaluation.processes.pool import Child, Pool
 
 SLOW_BUILD_SECONDS = 900.0
-"""Wall seconds for torch's own build of an extension by nvcc, waiting for room and for torch's headers included. The
-candidate's text itself has less (`backends.torch_build`)."""
+"""Wall seconds for torch's own build of an extension by nvcc, including the wait for a free slot and for torch's
+headers. The candidate's text itself has less (`backends.torch_build`)."""
 
 
 class BuilderClient:
@@ -28,9 +28,9 @@ class BuilderClient:
         self.level = "none"
 
     def build(self, request: dict[str, Any], timeout: float) -> BuildResult:
-        """One build, in bounded time. A compiler that crashes or hangs on a text twice is that text's fault.
+        """Runs one build, in bounded time. A compiler that crashes or hangs twice on a text is that text's fault.
 
-        For a GPU, torch's own build follows where ours lacks something; it has `SLOW_BUILD_SECONDS`.
+        For a GPU, torch's own build follows if ours lacks something; it has `SLOW_BUILD_SECONDS`.
         """
         result = self._built({"kind": "build", "request": request}, timeout)
         if needs_torch(BuildRequest.from_fields(request), result):
@@ -67,7 +67,7 @@ class BuilderClient:
 
 @cache
 def _built_ahead(folder: Path) -> None:
-    """Makes what host code is compiled and linked with, which takes half a minute the first time: before a candidate's
-    clock runs. Raises `HarnessError` without a compiler."""
+    """Builds the libraries and headers that host code is compiled and linked with, before a candidate's clock runs: the
+    first time takes half a minute. Raises `HarnessError` without a compiler."""
     host_build.host_library(folder)
     host_build.precompiled_header(folder, host_build.DEFAULT_FLAGS)

@@ -1,8 +1,8 @@
 """Framed messages between the judge and its children: one JSON header and raw tensor bytes, over a socket pair.
 
-The judge reads what an untrusted child writes, so nothing is unpickled, every length is bounded, and every wait ends at
-a deadline. What this does not do: authenticate. A candidate may write whatever it likes into its own channel; it can
-only spoil its own verdict, because outputs are compared in the judge.
+The judge reads data that an untrusted child writes, so nothing is unpickled, every length is bounded, and every wait
+ends at a deadline. The channel does not authenticate. A candidate may write whatever it likes into its own channel; it
+can only spoil its own verdict, because outputs are compared in the judge.
 
 Frame: magic "KW", u32 header length, u32 number of buffers, u64 length of each buffer, header, buffers (little endian).
 """
@@ -28,7 +28,7 @@ _HEAD = struct.Struct("<2sII")
 
 
 class ChannelClosed(Exception):
-    """The other side went away, or wrote something that is no frame."""
+    """The other side closed the channel, or wrote something that is no frame."""
 
 
 class ChannelTimeout(Exception):
@@ -37,7 +37,7 @@ class ChannelTimeout(Exception):
 
 @dataclass(frozen=True)
 class Frame:
-    """A header (any JSON object with a `kind`) and the tensors that go with it."""
+    """A header (any JSON object with a `kind`) and its tensors."""
 
     header: dict[str, Any]
     tensors: tuple[TensorBytes, ...] = ()
@@ -73,7 +73,7 @@ class Channel:
             self._write(memoryview(tensor.data).cast("B"), deadline)
 
     def ready(self, seconds: float) -> bool:
-        """Whether something can be read, now or within so many seconds."""
+        """Tells whether data can be read, now or within this number of seconds."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
@@ -120,7 +120,7 @@ class Channel:
                 raise ChannelClosed(str(error)) from error
 
     def _read(self, length: int, deadline: float | None) -> bytearray:
-        # A length may be hostile: memory is taken as data arrives, in steps of at most 64 MB.
+        # A length may be hostile: memory is allocated as data arrives, in steps of at most 64 MB.
         data = bytearray()
         while len(data) < length:
             try:
@@ -147,7 +147,7 @@ class Channel:
 
 
 def pair() -> tuple[Channel, socket.socket]:
-    """A channel for this process and the bare socket for the other one."""
+    """Returns a channel for this process and the bare socket for the other one."""
     ours, theirs = socket.socketpair()
     for sock in (ours, theirs):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)

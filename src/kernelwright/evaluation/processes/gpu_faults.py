@@ -1,9 +1,9 @@
-"""What a fault of one process on a GPU does to others that compute there, and how they get over it.
+"""Detects processes left hanging by another process's GPU fault.
 
-Seen on an H100 (driver 580, three tries of three): where a kernel reads an illegal address, another process whose
+Seen on an H100 (driver 580, three tries of three): when a kernel reads an illegal address, another process whose
 kernels are on the device at that moment may wait for them for ever, with no error. A process that only waits is not
-touched, nor is one that begins afterwards. So whoever meets a fault notes it, and who goes on without an answer after a
-fault of another is asked again in a fresh process.
+affected, nor is one that begins afterwards. So every process that meets a fault records it, and a request that stays
+unanswered after another process's fault is repeated in a fresh process.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from kernelwright.evaluation.processes.pool import Child, Pool
 from kernelwright.evaluation.processes.roles import Role
 
 OPEN_SECONDS = (15.0, 60.0, 120.0)
-"""How long a child may take to open a GPU, try by try; it usually takes one or two."""
+"""Seconds that a child may take to open a GPU, try by try; it usually takes one or two."""
 STUCK_SECONDS = 5.0
-"""Who has no answer so long after a fault of another is taken for one that waits for ever: most have one in less than
-a second, and who is taken for one by mistake is asked again."""
+"""A process without an answer this long after another's fault counts as hanging: most answer in less than a second, and
+a process that is taken for hanging by mistake is asked again."""
 NOTICE_SECONDS = 1.0
-"""How long after a fault it is noted, at most."""
+"""A bound on the seconds between a fault and its record."""
 
 
 class Disturbed(HarnessError):
-    """A trusted child waits for ever, since another process has met a fault on the GPU. Workers judge again, alone."""
+    """A trusted child hangs, since another process has met a fault on the GPU. Workers judge again, alone."""
 
 
 class Faults:
-    """When a kernel has last met a fault on one GPU, as all processes note it that share the card. Seconds as of
+    """The time of the last kernel fault on one GPU, recorded by all processes that share the card. Seconds as of
     `time.time()`."""
 
     def __init__(self, path: Path) -> None:
-        """`path` is what all of them name that share the GPU, as of their `Lease`."""
+        """Records beside `path`, the path of the GPU's `Lease`, which all processes share."""
         self._path = path.with_suffix(".fault")
 
     def note(self) -> None:
-        """A candidate has just met one."""
-        with contextlib.suppress(OSError):  # it only helps others
+        """Records that a candidate has just met a fault."""
+        with contextlib.suppress(OSError):  # the record only helps others
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.touch()
 
     def since(self, began: float) -> bool:
-        """Whether there was one after `began`."""
+        """Tells whether a fault was recorded after `began`."""
         return self._last() >= began - NOTICE_SECONDS
 
     def stuck(self, began: float, seconds: float | None = None) -> bool:
-        """Whether who has had no answer since `began` is to be taken for one that waits for ever: after so many seconds
+        """Tells whether a process without an answer since `began` counts as hanging after this number of seconds
         (`STUCK_SECONDS`)."""
         limit = STUCK_SECONDS if seconds is None else seconds
         return self.since(began) and time.time() - max(self._last(), began) > limit
@@ -65,8 +65,8 @@ class Faults:
 def opened(
     pool: Pool, role: Role, device: dict[str, Any], programs: bool, stopped: Callable[[], bool] = lambda: False
 ) -> Child:
-    """A child with the GPU opened, by the second or third try where one did not come up, until nobody wants it
-    (`stopped`). Raises `WorkerDied`."""
+    """Returns a child with the GPU opened, by the second or third try if one does not start. Gives up when `stopped`
+    returns True. Raises `WorkerDied`."""
     for number, seconds in enumerate(OPEN_SECONDS, 1):
         try:
             return pool.spawn(role, cpu_seconds=0, memory_mb=0, device=device, programs=programs, start_seconds=seconds)

@@ -1,9 +1,9 @@
-"""What the judge holds of one GPU: its lease, seats on it, and runners that wait with the device opened.
+"""The judge's share of one GPU: its lease, its seats, and spare runners that have the device opened.
 
-The lease is taken for everything that computes on the GPU: alone for what is timed, so that no two candidates are
-timed at once and nothing else computes then, and beside others for what is not. A seat is a referee and the baselines'
-child, which serve one judgement at a time. Opening a GPU takes a runner seconds, so a few are opened ahead; each serves
-one candidate.
+Everything that computes on the GPU holds the lease. Timed work holds it exclusively, so that no two candidates are
+timed at once and nothing else computes meanwhile; other work shares it. A seat is a referee, a baseline and a replayer
+process, which serve one judgement at a time. A runner takes seconds to open a GPU, so a few are opened ahead; each
+serves one candidate.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from kernelwright.evaluation.tensor_bytes import TensorBytes
 REFEREE_SECONDS = 180.0
 REPLAYER_SECONDS = 30.0
 HANDED_SECONDS = 1.0
-"""How long threads of one process hand a GPU to each other that they want alone."""
+"""Seconds for which threads of one process may pass an exclusive lease to each other."""
 GATHERED, GATHER_SECONDS = 4, 0.3
-"""Threads that want a GPU alone wait until so many do, or for so long: those beside stop for one as for many."""
+"""An exclusive request waits until this many threads want the GPU exclusively, or for this many seconds, so that shared
+work pauses once for all of them."""
 LEASE_SECONDS = 3600.0
-"""How long one may wait for a GPU that other processes use, in turn with us."""
+"""A bound on the seconds to wait for a GPU that other processes use in turn with us."""
 SEATS = 8
-"""Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
+"""Judgements that may be on one GPU at once, each with a seat of its own."""
 ROOMS = (1 << 30, 3 << 30, 6 << 30, 13 << 30, 26 << 30)
-"""Bytes that a judgement's checks may take beside others: the first number that is enough. Who needs more has the GPU
-to itself."""
+"""Bytes that a judgement's checks may take beside others: the first sufficient number. A judgement that needs more gets
+the GPU exclusively."""
 MEMORY = 40 << 30
-"""Bytes that all of them may take together."""
+"""Bytes that the checks of all judgements may take together."""
 LOCKS = Path("/tmp/kernelwright-locks")
-"""A user's locks lie in the folder of this name and the user's number. No TMPDIR moves it: processes must agree."""
+"""The prefix of the lock folder; the user's number follows. No TMPDIR moves it: processes must agree."""
 
 
 class TooLarge(Exception):
@@ -49,29 +50,29 @@ class TooLarge(Exception):
 
 
 class Lease:
-    """The right to use one GPU, of this user's threads and processes: one alone, or several beside each other.
+    """The right to use one GPU among this user's threads and processes: exclusive, or shared.
 
-    It is a lock on a file, which those share who are beside each other. Whoever waits for that holds the lock on a
-    second file, the door: who comes later, or gives the GPU back and wants it again at once, waits behind. Only threads
-    of one process that want it alone wait for each other for a moment, and hand it to each other for a while: until
-    those beside have stopped, it is idle.
+    It is a lock on a file, exclusive or shared. A thread that waits for it holds the lock on a second file, the door.
+    Later requests queue behind the door, including those of a process that gives the GPU back and wants it again at
+    once. Only threads of one process that want an exclusive lease wait for each other briefly, and pass it to each
+    other for a while: the GPU is idle until the shared work has stopped.
     """
 
     def __init__(self, path: Path) -> None:
-        """`path` is what all processes name that share the GPU."""
+        """Locks `path`, the same one in all processes that share the GPU."""
         self._path, self._door = path, path.with_suffix(".door")
         self._first = threading.Lock()
-        """One thread of this process is at the door, the others wait here."""
+        """Held by the one thread of this process that is at the door; the others wait here."""
         self._hand = threading.Condition()
         self._alone, self._wanting, self._beside = False, 0, 0
-        """Whether a thread of this process has it alone, how many others want to, and how many have it beside others or
-        want to."""
+        """True while a thread of this process holds the lease exclusively; the number of other threads that want to;
+        the number of threads that share it or want to."""
         self._file: int | None = None
         self._since = 0.0
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else has the GPU meanwhile."""
+        """Holds the lease exclusively."""
         with self._hand:
             self._wanting += 1
             self._hand.notify_all()
@@ -94,12 +95,13 @@ class Lease:
                 self._hand.notify_all()
 
     def _worth_it(self) -> bool:
-        """Whether a thread that wants the GPU alone need not wait for others."""
+        """Tells whether an exclusive request need not wait for more of them."""
         return self._alone or self._file is not None or self._wanting >= GATHERED or not self._beside
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
-        """Nobody has the GPU alone meanwhile. Not within another turn of the same thread: it may wait for itself."""
+        """Holds the lease shared: nothing holds it exclusively meanwhile. A thread that holds the lease must not call
+        it: it may wait for itself."""
         with self._hand:
             self._beside += 1
         try:
@@ -114,7 +116,7 @@ class Lease:
                 self._hand.notify_all()
 
     def _taken(self, way: int) -> int:
-        """A descriptor that holds the lock, shared or alone."""
+        """Returns a descriptor that holds the lock, shared or exclusive."""
         deadline = time.monotonic() + LEASE_SECONDS
         with self._first:
             door = _locked(self._door, fcntl.LOCK_EX, deadline)
@@ -125,9 +127,9 @@ class Lease:
 
 
 def lock_folder(cache: Path) -> Path:
-    """Where this user's GPUs are locked: one place for all processes, also those with caches of their own.
+    """Returns the folder of this user's GPU locks: one for all processes, including those with caches of their own.
 
-    Where that place is not to be had, or is another user's, it is in the cache.
+    If that folder cannot be used, or belongs to another user, the cache holds the locks.
     """
     path = LOCKS.with_name(f"{LOCKS.name}-{os.getuid()}")
     with contextlib.suppress(OSError):
@@ -139,12 +141,13 @@ def lock_folder(cache: Path) -> Path:
 
 
 def shared_path(cache: Path, index: str) -> Path:
-    """What all processes of this user name that share a GPU: for its lease, and where its faults are noted."""
+    """Returns the path that all processes of this user share for a GPU: of its lease, and of the record of its
+    faults."""
     return lock_folder(cache) / f"gpu-{index}"
 
 
 def _locked(path: Path, way: int, deadline: float) -> int:
-    """A descriptor that holds the lock on a file; the lock ends with it, at the latest with the process."""
+    """Returns a descriptor that holds the lock on a file; the lock ends with it, at the latest with the process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -168,23 +171,24 @@ _Role = Literal["referee", "baseline", "replayer"]
 
 
 class Trusted:
-    """A child that runs only a task's code, asked one thing after another by whoever has its seat: the referee, or
-    the baselines; or only device code, the replayer. It is started again when it dies."""
+    """A child that runs only a task's code (referee, baseline) or only device code (replayer). The holder of its seat
+    sends it one request after another. It is started again when it dies."""
 
     def __init__(
         self, pool: Pool, role: _Role, device: dict[str, Any], faults: Faults, seconds: float | None = None
     ) -> None:
-        """An answer may take so many `seconds` (`REFEREE_SECONDS`)."""
+        """Bounds each answer to this number of `seconds` (`REFEREE_SECONDS`)."""
         self.pool, self.faults = pool, faults
         self.seconds = REFEREE_SECONDS if seconds is None else seconds
         self.role: _Role = role
         self.device = device
         self.child: Child | None = None
         self.beside = False
-        """Whether other candidates may be on the GPU, and meet faults."""
+        """True if other candidates may be on the GPU, and meet faults."""
 
     def ask(self, task_id: str, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = ()) -> Frame:
-        """One answer. Raises `TaskError` for what the reference did, `TooLarge` where memory ends, and `Disturbed`."""
+        """Returns one answer. Raises `TaskError` for a failure of the reference, `TooLarge` when memory runs out, and
+        `Disturbed`."""
         child = self.open()
         try:
             answer = self._answer(child, header, tensors)
@@ -208,7 +212,8 @@ class Trusted:
         return answer
 
     def open(self) -> Child:
-        """The child, started if there is none: seconds in which the GPU need not be had."""
+        """Returns the child, started if there is none. That takes seconds, in which the caller need not hold the
+        GPU."""
         if self.child is None:
             self.child = opened(self.pool, self.role, self.device, programs=self.role != "replayer")
         return self.child
@@ -232,7 +237,7 @@ class Trusted:
 
 
 class Seat:
-    """A referee, the baselines' child and a replayer, which serve one judgement at a time."""
+    """A referee, a baseline and a replayer process, which serve one judgement at a time."""
 
     def __init__(self, pool: Pool, device: dict[str, Any], faults: Faults) -> None:
         self.referee = Trusted(pool, "referee", device, faults)
@@ -241,10 +246,10 @@ class Seat:
         self.key = ""
         """The task that was judged here last."""
         self.room = 0
-        """Bytes that checking may take now; 0 for who has the GPU alone."""
+        """Bytes that checking may take now; 0 for a judgement that has the GPU exclusively."""
 
     def rest(self) -> None:
-        """Gives the memory back that the task before has left."""
+        """Frees the memory that the previous task has left."""
         for trusted in (self.referee, self.baseline, self.replayer):
             if trusted.child is not None and self.key:
                 try:
@@ -259,20 +264,22 @@ class Seat:
 
 
 class Gpu:
-    """One GPU. Threads share it; what needs the device is done in a turn of `lease`, with a `seat`."""
+    """One GPU, shared by threads. Work on the device runs under a `lease`, in a `seat`."""
 
     def __init__(self, pool: Pool, index: str = "0", name: str = "cuda", makers: int = 2) -> None:
-        """`index` as CUDA_VISIBLE_DEVICES names the GPU: its children see this one only. `makers` open it at once."""
+        """Names the GPU `index` as CUDA_VISIBLE_DEVICES does; its children see only this one. `makers` threads open it
+        at once."""
         self.pool = pool
         self.device = {"name": name, "index": index}
         path = shared_path(pool.cache, index) if name == "cuda" else pool.home / f"gpu-{index}"
         self.lease, self.faults = Lease(path), Faults(path)
         self.architecture: str | None = None
-        """What a replayer says that device code is to be built for; None before one was asked."""
+        """The architecture that a replayer wants device code built for; None before one was asked."""
         self._needs: dict[str, int] = {}
-        """Number of the room that a task needs, by hash, where it is not the first; none of them: the whole GPU."""
+        """The index in `ROOMS` that a task needs, by hash, if it is not the first; an index past the end means the
+        whole GPU."""
         self._taken = 0
-        """Bytes of the rooms that are taken."""
+        """Bytes of the `ROOMS` entries in use."""
         self._seats = [Seat(pool, self.device, self.faults) for _ in range(SEATS)]
         self._free, self._left = list(self._seats), threading.Condition()
         self._next = threading.Lock()
@@ -303,8 +310,8 @@ class Gpu:
         return opened(self.pool, "gpu_runner", device, programs, lambda: self._closed)
 
     def runner(self, programs: bool = False, streams: bool = False) -> Child:
-        """A fresh runner with the device opened; raises `HarnessError`. `programs`: one that may start compilers;
-        `streams`: one whose streams run beside each other."""
+        """Returns a fresh runner with the device opened; raises `HarnessError`. `programs` lets it start compilers;
+        `streams` lets its streams run concurrently."""
         if programs or streams:
             return self._open(programs, streams)
         found = self._spares.get()
@@ -314,19 +321,22 @@ class Gpu:
         return found
 
     def expect(self, key: str, nbytes: int) -> None:
-        """A task whose checks need so much memory at least begins where there may be enough, beside others."""
+        """Records that a task's checks need at least this much memory, so that it starts with a sufficient entry of
+        `ROOMS`."""
         enough = next((k for k, room in enumerate(ROOMS) if room >= nbytes), len(ROOMS) - 1)
         self._needs.setdefault(key, enough)
 
     def more_room(self, key: str, room: int) -> None:
-        """A judgement of that task needs more memory than the `room` that it had. Others of it may say so at once."""
+        """Records that a judgement of that task needs more memory than the `room` that it had. Several may report it at
+        once."""
         self._needs[key] = max(self._needs.get(key, 0), ROOMS.index(room) + 1)
 
     @contextlib.contextmanager
     def seat(self, key: str, alone: bool) -> Iterator[Seat]:
-        """A seat for one judgement of the task of that hash: the one that has judged it last, where that is free, else
-        the one that was used last. `alone`: while no other judgement of this process has one, or memory of its own."""
-        with self._next, self._left:  # first come, first served, also for who wants all of them
+        """Holds a seat for one judgement of the task of that hash: the seat that judged it last, if free, else the seat
+        that was used last. With `alone`, no other judgement of this process has a seat, or memory of its own,
+        meanwhile."""
+        with self._next, self._left:  # first come, first served, also for a judgement that wants all seats
             number = len(ROOMS) if alone else self._needs.get(key, 0)
             room = ROOMS[number] if number < len(ROOMS) else 0
             wanted = 1 if room else len(self._seats)
@@ -351,7 +361,7 @@ class Gpu:
                 self._left.notify()
 
     def close(self) -> None:
-        """Ends seats and the runners that wait. May be called twice."""
+        """Ends seats and spare runners. May be called twice."""
         self._closed = True
         for _ in self._makers:
             self._wanted.release()

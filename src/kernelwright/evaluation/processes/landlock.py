@@ -1,7 +1,8 @@
-"""Landlock by raw system calls: which files a process may read, write and execute, and no TCP.
+"""Landlock by raw system calls: bounds the files that a process may read, write and execute, and denies TCP.
 
-Access is granted to folders and files listed; everything else is denied, to root as well. Needs Linux 5.13; network
-rules need ABI 4, and walls against signals and abstract sockets ABI 6. Unknown to older kernels means left out.
+Access is granted to the listed folders and files; everything else is denied, to root as well. Needs Linux 5.13; network
+rules need ABI 4, and rules against signals and abstract sockets ABI 6. Rules that an older kernel does not know are
+left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SCOPES = 3
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _PROC_READ = ("/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/sys/devices/system/cpu")
 _DRIVER_READ = ("/sys/devices/system", "/sys/bus/pci", "/proc/driver/nvidia", "/proc/sys/vm", "/etc/passwd")
-"""What a GPU's driver, its profiler and compilers for it read."""
+"""Paths that a GPU's driver, its profiler and compilers for it read."""
 
 
 class _Attributes(ctypes.Structure):
@@ -35,7 +36,7 @@ class _Beneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """The kernel's landlock version; 0 where there is none."""
+    """Returns the kernel's landlock version; 0 if it has none."""
     try:
         version = ctypes.CDLL(None, use_errno=True).syscall(_CREATE, None, 0, 1)
     except (OSError, AttributeError):
@@ -52,8 +53,8 @@ def restrict(
 ) -> int:
     """Confines the calling thread and what it starts. Returns the ABI used, or 0 when nothing was restricted.
 
-    Files under `openable` can be read by those who know their names; its folders cannot be listed. `devices` are the
-    files of a GPU's driver, which work by ioctl.
+    Files under `openable` can be read by name; its folders cannot be listed. `devices` are the files of a GPU's driver,
+    which need ioctl.
     """
     version = abi()
     if version <= 0:

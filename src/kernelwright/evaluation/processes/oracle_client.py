@@ -21,14 +21,14 @@ ORACLE_MB = 12_288
 
 
 class OracleClient:
-    """The oracle of one task. Started when first asked, restarted when it dies."""
+    """The oracle of one task. Started at the first request, restarted when it dies."""
 
     def __init__(self, task: Task, pool: Pool) -> None:
         self.task = task
         self.pool = pool
         self.child: Child | None = None
         self._made: dict[str, TrialData] = {}
-        """The last trials, by what was asked, as far as they are small."""
+        """The last trials by their request, up to `KEPT_BYTES`."""
 
     def _ask(self, header: dict[str, Any]) -> Frame:
         if self.child is None:
@@ -56,7 +56,7 @@ class OracleClient:
         return answer
 
     def plan(self, budget: dict[str, int], seed: int) -> TaskPlan:
-        """Sizes and distributions of this task; raises `TaskError` when its reference does not run."""
+        """Returns sizes and distributions of this task; raises `TaskError` when its reference does not run."""
         declared = [w.model_dump(mode="json") for w in self.task.workloads if w.purpose == "functional"]
         header = {"kind": "plan", "source": self.task.source, "workloads": declared, "budget": budget, "seed": seed}
         answer = self._ask(header).header
@@ -69,7 +69,8 @@ class OracleClient:
         )
 
     def trial(self, trial: Trial, call_seed: int, randomise: bool = True) -> TrialData:
-        """Inputs and expected outputs of one call; without `randomise`, with weights as the constructor leaves them."""
+        """Returns inputs and expected outputs of one call; without `randomise`, weights are as the constructor leaves
+        them."""
         asked = self._call(trial, call_seed, randomise)
         key = repr({**asked, "source": ""})
         if key in self._made:
@@ -94,14 +95,15 @@ class OracleClient:
         return made
 
     def _nearby(self, trial: Trial, call_seed: int, randomise: bool, run: int) -> list[np.ndarray] | None:
-        """A trial's outputs in float64 on inputs moved by noise: runs 2k and 2k + 1 by opposite noise."""
+        """Returns a trial's outputs in float64 on inputs moved by noise; runs 2k and 2k + 1 use opposite noise."""
         seed, sign = noise(trial.input_seed, run)
         call = self._call(trial, call_seed, randomise)
         answer = self._ask({"kind": "nearby", **call, "noise": seed, "sign": sign})
         return [t.array() for t in answer.tensors] if answer.header["worked"] else None
 
     def outline(self, size: Workload, trial: Trial) -> Outline | str:
-        """The arguments of a call at `size`, with samples of a trial's values; or why they cannot be had."""
+        """Returns the arguments of a call at `size`, with samples of a trial's values; or the reason why there are
+        none."""
         answer = self._ask({"kind": "outline", **self._call(trial, trial.input_seed), "large": size.constants})
         facts = answer.header
         if facts["problem"]:
@@ -122,14 +124,16 @@ class OracleClient:
     def shortcuts(
         self, trial: Trial, call_seed: int, only: list[str] | None, ignored: list[int]
     ) -> dict[str, tuple[TensorBytes, ...]]:
-        """Outputs of the reference on less than a trial's inputs, by the null kernel's name (`tasks.shortcuts`)."""
+        """Returns the reference's outputs on less than a trial's inputs, by the null kernel's name
+        (`tasks.shortcuts`)."""
         header = {"kind": "shortcuts", **self._call(trial, call_seed), "only": only, "ignored": ignored}
         answer = self._ask(header)
         count = answer.header["output_count"]
         return {n: answer.tensors[i * count : (i + 1) * count] for i, n in enumerate(answer.header["names"])}
 
     def lint(self, workload: Workload, declared: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-        """What `tasks.lint` finds: `notes`, `unread`, `memory_gb`, and `hardening`, the values the task can take."""
+        """Returns the results of `tasks.lint`: `notes`, `unread`, `memory_gb`, and `hardening`, the values the task can
+        take."""
         header = {"kind": "lint", "source": self.task.source, "constants": workload.constants}
         return self._ask({**header, "declared": declared, "seed": seed}).header
 

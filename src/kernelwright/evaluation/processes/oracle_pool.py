@@ -1,7 +1,7 @@
-"""Oracles of tasks that were judged lately, for whichever thread judges the next answer to one of them.
+"""Oracles of recently judged tasks, shared by the threads that judge further answers to them.
 
-Answers to one task come one after another and to any thread, as in sampling and in reinforcement learning: an oracle
-that has the task at hand, and what equal trials gave, is worth as much as a fifth of judging a small candidate.
+Answers to one task come one after another and to any thread, as in sampling and in reinforcement learning. An oracle
+that has loaded the task and caches equal trials saves as much as a fifth of judging a small candidate.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 
 KEPT_FOR_EACH = 8
-"""Oracles that are kept, at most, for each thread that judges: a process of 15 MB beyond what all share."""
+"""A bound on the idle oracles per judging thread: each is a process of 15 MB beyond what all share."""
 
 
 class Oracles:
-    """What threads of one evaluator share. An oracle serves one of them at a time."""
+    """The idle oracles of one evaluator's threads. An oracle serves one thread at a time."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._lock = threading.Lock()
         self._idle: list[tuple[str, OracleClient]] = []
-        """By the task's hash, the one that was used last at the end."""
+        """Pairs of a task's hash and its oracle, the most recently used last."""
         self._most = 0
 
     def join(self) -> None:
-        """One more thread judges."""
+        """Counts one more thread that judges."""
         with self._lock:
             self._most += KEPT_FOR_EACH
 
     @contextlib.contextmanager
     def lent(self, task: Task) -> Iterator[OracleClient]:
-        """The oracle of a task, started when first asked something. What was raised ends it."""
+        """Lends the oracle of a task, started at its first request. An exception ends it."""
         session = self._taken(task)
         try:
             yield session
@@ -57,7 +57,7 @@ class Oracles:
         return OracleClient(task, self._pool)
 
     def close(self) -> None:
-        """Ends those that are not lent. May be called twice."""
+        """Ends the idle oracles. May be called twice."""
         with self._lock:
             idle, self._idle = self._idle, []
         for _, session in idle:

@@ -1,7 +1,8 @@
 """The judge's side of its children: starts the zygote, asks it for confined children, ends them, cleans up.
 
-Everything here is bounded: a child that hangs is killed at its deadline, one that dies is told apart by how it ended,
-and closing the pool leaves no process, descriptor or file behind. It knows nothing of tasks or verdicts.
+Everything here is bounded: a child that hangs is killed at its deadline, a child that dies is classified by its exit
+status or signal, and closing the pool leaves no process, descriptor or file behind. It knows nothing of tasks or
+verdicts.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.machine import library
 
 START_SECONDS = 120.0
-"""How long the zygote may take to import torch on a busy machine."""
+"""Seconds that the zygote may take to import torch on a busy machine."""
 TRUSTED = ("referee", "baseline")
-"""Roles on a GPU that run nothing of a candidate's."""
+"""Roles on a GPU that run no code of a candidate."""
 
 
 @dataclass(frozen=True)
 class Fate:
-    """How a child ended. `exit` and `signal` as from `wait`, peak memory in MB, whether its files were too many."""
+    """The end of a child: `exit` and `signal` as from `wait`, peak memory in MB, and whether its files took too much
+    space."""
 
     exit: int | None
     signal: int | None
@@ -70,7 +72,7 @@ class Child:
         return self.channel.receive(deadline)
 
     def fate(self, seconds: float = 5.0) -> Fate:
-        """How it ended; kills it first if it has not. Call once."""
+        """Returns the child's fate; kills it first if it still runs. Call once."""
         self.status.settimeout(seconds)
         with contextlib.suppress(OSError):
             self.status.send(b"kill")
@@ -88,7 +90,7 @@ class Child:
         return Fate(None, None, 0)
 
     def natural_fate(self, seconds: float = 2.0) -> Fate:
-        """How it ended by itself: waits a little before killing."""
+        """Returns the child's fate if it ends by itself within `seconds`; kills it otherwise."""
         self.status.settimeout(seconds)
         deadline = time.monotonic() + seconds
         with contextlib.suppress(OSError, ValueError):
@@ -110,7 +112,7 @@ class Child:
 
 
 def zygote_environment(home: Path, cache: Path) -> dict[str, str]:
-    """All variables of a zygote; `home` is its own folder."""
+    """Returns all variables of a zygote; `home` is its own folder."""
     return {
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
         "OMP_NUM_THREADS": "1",
@@ -122,17 +124,17 @@ def zygote_environment(home: Path, cache: Path) -> dict[str, str]:
         "TMPDIR": str(home),
         "KERNELWRIGHT_CACHE": str(cache),
         "CUDA_VISIBLE_DEVICES": "",
-        # Whoever asks for a GPU is answered by NVML: the CUDA runtime could not be used in a fork afterwards.
+        # NVML answers queries for a GPU: the CUDA runtime could not be used in a fork afterwards.
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"),
         "LC_ALL": "C.UTF-8",
-        # Which card a number means follows from this, here and in the children.
+        # This variable decides which card a number means, here and in the children.
         **{k: v for k, v in os.environ.items() if k == "CUDA_DEVICE_ORDER"},
     }
 
 
 def zygote_command(call: str) -> list[str]:
-    """A fresh interpreter that makes one call of `zygote` or `warm`."""
+    """Returns the command of a fresh interpreter that makes one call of `zygote` or `warm`."""
     code = f"import sys; sys.path[:0] = %r; from kernelwright.evaluation.processes import warm, zygote; {call}"
     return [sys.executable, "-I", "-c", code % [p for p in sys.path if p and Path(p).is_dir()]]
 
@@ -148,7 +150,8 @@ class Pool:
         self._count = 0
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | warm.Adopted | None = None
-        # What dies with its parent (bubblewrap does) dies with the thread that started it: this one lives long enough.
+        # A process that dies with its parent (bubblewrap) dies with the thread that started it: this thread lives long
+        # enough.
         self._starter = ThreadPoolExecutor(1, "zygote-starter")
 
     def __enter__(self) -> Self:
@@ -158,8 +161,8 @@ class Pool:
         self.close()
 
     def _start(self) -> socket.socket:
-        with contextlib.suppress(KernelwrightError):  # what cannot be built is told when it is needed
-            library.build()  # the first time, that takes longer than a worker may take to start
+        with contextlib.suppress(KernelwrightError):  # a failed build is reported when the library is needed
+            library.build()  # the first build takes longer than a worker may take to start
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = self.home / "zygote.log"
         if self.sandbox_level != "none":
@@ -222,11 +225,11 @@ class Pool:
         preload: tuple[str, ...] = (),
         start_seconds: float = START_SECONDS,
     ) -> Child:
-        """A fresh confined child; raises `WorkerDied` when it does not come up in `start_seconds`.
+        """Returns a fresh confined child; raises `WorkerDied` when it does not start within `start_seconds`.
 
-        `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
-        A child that holds more than `resident_mb` of memory is killed (0: only its address space is bounded).
-        `preload` names what the zygote shall have imported before it forks (`zygote.PRELOADS`).
+        `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers. A child
+        that holds more than `resident_mb` of memory is killed (0: only its address space is bounded). `preload` names
+        what the zygote imports before it forks (`zygote.PRELOADS`).
         """
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
@@ -275,8 +278,8 @@ class Pool:
         return child
 
     def _kernels(self) -> str:
-        """Where children that run no candidate keep the kernels which torch compiles when an operator is first used
-        (products, for one): a second each, on whoever has the GPU meanwhile."""
+        """Returns the folder in which children that run no candidate keep the kernels that torch compiles at an
+        operator's first use (products, for one). Each compilation takes a second, while the child holds the GPU."""
         folder = self.home / "kernels"
         folder.mkdir(exist_ok=True)
         return str(folder)
@@ -288,7 +291,7 @@ class Pool:
                 self._control = self._starter.submit(self._start).result()
 
     def _last_words(self) -> str:
-        """The last line that the zygote or a child of its wrote to stderr."""
+        """Returns the last line that the zygote or one of its children wrote to stderr."""
         try:
             lines = (self.home / "zygote.log").read_text(errors="replace").strip().splitlines()
         except OSError:

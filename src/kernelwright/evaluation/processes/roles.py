@@ -1,4 +1,4 @@
-"""The kinds of child and what each may touch.
+"""The kinds of child and what each may access.
 
 Oracle, referee and runner see the interpreter's libraries and an empty scratch folder; they start no process. The
 builder starts compilers, and is the only one that writes to the build cache. The program child runs one executable and
@@ -48,7 +48,7 @@ PRELOADED: tuple[Role, ...] = ("oracle", "runner", "sampler", "tracer", "program
 
 @cache
 def library_paths() -> tuple[Path, ...]:
-    """Everything an interpreter with torch needs to read, and nothing of the user's."""
+    """Returns every path that an interpreter with torch needs to read, and none of the user's."""
     package = Path(__file__).resolve().parents[2]
     found = {Path(p) for p in ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives")}
     found |= {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package}
@@ -63,17 +63,17 @@ def library_paths() -> tuple[Path, ...]:
 
 
 BUILDER_MB = 2048
-"""The largest file of a builder: torch's headers, precompiled, take 785 MB."""
+"""The largest file of a builder in MB: torch's headers, precompiled, take 785 MB."""
 
 
 def jail_of(order: dict[str, Any]) -> sandbox.Jail:
-    """The confinement of one child, from the judge's order."""
+    """Returns the confinement of one child, from the judge's order."""
     scratch, cache = Path(order["scratch"]), Path(order["cache"])
     builder = order["role"] == "builder"
     on_gpu = (order.get("device") or {}).get("name") == "cuda"
     kernels = [Path(order["kernels"])] if order.get("kernels") else []
     writable = (scratch, cache) if builder else (scratch, *kernels)
-    # On a GPU both sides start programs where they must: Triton and torch.compile call a C compiler.
+    # On a GPU both sides start programs if they must: Triton and torch.compile call a C compiler.
     program = order["role"] == "program"
     starts = builder or program or (on_gpu and bool(order.get("programs")))
     limits = sandbox.Limits(
@@ -84,7 +84,7 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     return sandbox.Jail(
         scratch=scratch,
         readable=(*library_paths(), *map(Path, order.get("executables", ()))),
-        # A runner opens what was built for it; what was built for others it cannot find by listing.
+        # A runner opens the builds made for it by name; it cannot list the folder to find those made for others.
         openable=() if builder else (cache,),
         writable=(*writable, *map(Path, order.get("shared", ()))),
         devices=tuple(sorted(Path("/dev").glob("nvidia*"))) if on_gpu else (),

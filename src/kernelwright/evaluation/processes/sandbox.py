@@ -1,10 +1,10 @@
 """Confinement of a child process, applied by the child itself before it reads anything untrusted.
 
 Layers, each recorded when it holds: a session of its own with resource limits and a scrubbed environment (`process`),
-landlock (`landlock`), a seccomp filter (`seccomp`), and bubblewrap around the worker process where it is installed
-(`bwrap`). A layer that is missing is left out, never pretended. What this does not stop: a candidate that reads its
-own process, that asks whether a file exists and how large it is (unless under bubblewrap), kernel bugs, and whatever a
-GPU driver allows. Linux only.
+landlock (`landlock`), a seccomp filter (`seccomp`), and bubblewrap around the worker process if it is installed
+(`bwrap`). A missing layer is left out, never pretended. Not covered: a candidate that reads its own process, that tests
+whether a file exists and how large it is (unless under bubblewrap), kernel bugs, and whatever a GPU driver allows.
+Linux only.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ class Limits:
 
     cpu_seconds: int
     memory_mb: int
-    """Address space beyond what the process has when the limit is set."""
+    """Address space in MB beyond the size that the process has when the limit is set."""
     file_mb: int
-    """Size of one file; see `oversized` for all files together."""
+    """Size of one file in MB; see `oversized` for all files together."""
     open_files: int = 256
     processes: int = 256
-    """Processes and threads beyond those that the user has already. Set only where seccomp does not forbid to fork."""
+    """Processes and threads beyond those that the user has already. Set only if seccomp does not forbid forks."""
 
 
 @dataclass(frozen=True)
 class Jail:
-    """What one child may touch."""
+    """The files, devices and calls that one child may use."""
 
     scratch: Path
     readable: tuple[Path, ...]
@@ -77,7 +77,7 @@ class Jail:
     openable: tuple[Path, ...] = ()
     """Folders whose files may be read by name, but not listed."""
     devices: tuple[Path, ...] = ()
-    """Files of a GPU's driver, for a child that works on one."""
+    """Files of a GPU's driver, for a child that works on a GPU."""
     allow_exec: bool = False
     allow_fork: bool = False
 
@@ -121,7 +121,7 @@ def _process(jail: Jail, keep_fds: tuple[int, ...]) -> None:
             del os.environ[name]
     own = str(jail.scratch)
     os.environ.update(HOME=own, TMPDIR=own, TRITON_CACHE_DIR=f"{own}/triton", TORCHINDUCTOR_CACHE_DIR=f"{own}/inductor")
-    tempfile.tempdir = None  # the parent's choice may be remembered
+    tempfile.tempdir = None  # the parent's choice may be cached
     if bwrap:
         os.environ["KERNELWRIGHT_BWRAP"] = bwrap
     _close_descriptors(keep_fds)
@@ -147,7 +147,7 @@ def _limit(jail: Jail) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits.open_files, limits.open_files))
     if limits.cpu_seconds:
-        # SIGXCPU first, then SIGKILL: the judge tells a time-out from a crash by the first.
+        # SIGXCPU first, then SIGKILL: the first lets the judge tell a time-out from a crash.
         resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_seconds, limits.cpu_seconds + 2))
     if limits.file_mb:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_mb << 20, limits.file_mb << 20))
@@ -157,7 +157,7 @@ def _limit(jail: Jail) -> None:
 
 
 def drop_capabilities() -> None:
-    """Takes root's powers away, except to read: the interpreter's libraries may belong to another user."""
+    """Drops root's capabilities, except to read: the interpreter's libraries may belong to another user."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     kept = 1 << _CAP_DAC_READ_SEARCH if os.geteuid() == 0 else 0
@@ -183,7 +183,8 @@ def _address_space() -> int:
 
 
 def become_reaper() -> None:
-    """Makes orphans of this process's children its own, so that none outlives it unseen (the zygote calls it)."""
+    """Makes this process the reaper of its children's orphans, so that none outlives it unseen (the zygote calls
+    it)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -191,7 +192,7 @@ def become_reaper() -> None:
 def kill_group(pid: int) -> None:
     """Kills a child of this process that was not waited for yet, its process group, and all its descendants.
 
-    Descendants that left the group and lost their parents are found by `kill_strays`, in the process that called
+    `kill_strays` finds descendants that left the group and lost their parents, in the process that called
     `become_reaper`.
     """
     with contextlib.suppress(OSError):
@@ -203,7 +204,7 @@ def kill_group(pid: int) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """All that a process started and that still have their parents, itself not included."""
+    """Returns all descendants of a process that still have their parents, itself not included."""
     found, waiting = [], [pid]
     while waiting:
         children = _children(waiting.pop())
@@ -215,7 +216,7 @@ def _descendants(pid: int) -> list[int]:
 def kill_strays(known: Collection[int], rounds: int = 20) -> int:
     """Kills and reaps children of this process that are not `known`: orphans that came to it as their reaper.
 
-    A killed stray hands its own children over in turn, so this goes on until none is left. Returns how many there were.
+    A killed stray passes its own children on in turn, so this repeats until none is left. Returns how many there were.
     """
     killed: set[int] = set()
     for _ in range(rounds):
@@ -233,8 +234,8 @@ def kill_strays(known: Collection[int], rounds: int = 20) -> int:
 
 
 def _children(pid: int = 0) -> list[int]:
-    """Process numbers of a process's children (this one's own where none is named), those that ended but were not
-    waited for included."""
+    """Returns the process ids of a process's children (this process's own for 0), including ended ones that were not
+    waited for."""
     found: list[int] = []
     folder = f"/proc/{pid or 'self'}/task"
     try:
@@ -250,7 +251,7 @@ def _children(pid: int = 0) -> list[int]:
 
 
 def oversized(folder: Path, megabytes: int, files: int = 20_000) -> bool:
-    """Whether a scratch folder holds more than it may: `file_mb` bounds each file, this bounds all of them."""
+    """Tells whether a scratch folder exceeds its bound: `file_mb` bounds each file, this bounds all of them."""
     space, count, waiting = 0, 0, [folder]
     while waiting:
         try:
@@ -269,7 +270,7 @@ def oversized(folder: Path, megabytes: int, files: int = 20_000) -> bool:
 
 
 def wraps() -> bool:
-    """Whether there is a bubblewrap that works."""
+    """Tells whether a working bubblewrap is installed."""
     return _bwrap() is not None
 
 
@@ -279,7 +280,7 @@ def _bwrap() -> str | None:
 
 
 def wrap_command(argv: list[str], jail: Jail) -> list[str]:
-    """The command under bubblewrap where that works: own process, network and IPC spaces, a read-only system."""
+    """Wraps a command in bubblewrap if that works: own process, network and IPC namespaces, a read-only system."""
     program = _bwrap()
     if program is None:
         return argv
@@ -302,7 +303,7 @@ def _bwrap_works(program: str) -> bool:
 
 
 def probe() -> dict[str, str]:
-    """What is available here, layer by layer: `yes …` or `no: why`. Confines nothing."""
+    """Returns the available layers, each as `yes …` or `no: why`. Confines nothing."""
     facts = {"process": "yes" if sys.platform == "linux" else "no: needs Linux"}
     abi = landlock.abi()
     facts["landlock"] = f"yes (ABI {abi})" if abi else "no: the kernel has no landlock, or it is switched off"

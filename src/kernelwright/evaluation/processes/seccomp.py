@@ -1,9 +1,9 @@
-"""A seccomp filter assembled by hand: calls that a candidate has no use for answer EPERM.
+"""A seccomp filter assembled by hand: system calls that a candidate has no use for fail with EPERM.
 
 No sockets, no new programs, no new processes (threads are allowed), no signals to others, no tracing, no namespaces, no
 kernel interfaces, nothing that outlives the process, and no change to the metadata of files (which landlock does not
-watch). `clone3` answers ENOSYS, so that the C library falls back to `clone`, whose flags can be read. A call through
-another architecture's table kills the process. Tables for x86-64 and aarch64.
+cover). `clone3` fails with ENOSYS, so that the C library falls back to `clone`, whose flags the filter can read. A call
+through another architecture's table kills the process. Tables for x86-64 and aarch64.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 _Table = dict[str, tuple[int | None, int | None]]
-"""Name: number on (x86-64, aarch64); None where the architecture has no such call."""
+"""Name: number on (x86-64, aarch64); None if the architecture has no such call."""
 _Program = list[tuple[int, int, int, int]]
 
 _DENIED: _Table = {
@@ -106,7 +106,7 @@ _DENIED: _Table = {
     "setfsgid": (123, 152),
     "setgroups": (116, 159),
     "capset": (126, 91),
-    # What lives on in the kernel after the process, and files behind the back of path checks.
+    # Objects that outlive the process in the kernel, and access to files that bypasses path checks.
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -182,7 +182,7 @@ class _Filter(ctypes.Structure):
 
 
 def available() -> bool:
-    """Whether a filter can be installed here. Installs none."""
+    """Tells whether a filter can be installed here. Installs none."""
     if sys.platform != "linux" or platform.machine() not in _ARCHES:
         return False
     try:
@@ -193,9 +193,9 @@ def available() -> bool:
 
 
 def install(allow_exec: bool, allow_fork: bool, known: bool = False) -> bool:
-    """Filters the calling thread and all it starts, for good. False where that cannot be done.
+    """Filters the calling thread and all it starts, for good. Returns False if that cannot be done.
 
-    `known`: a filter is in place already, so that there is no need to look, which a confined process may not do.
+    `known` means that a filter is in place already, so the test is skipped: a confined process may not make it.
     """
     if not known and not available():
         return False
@@ -209,17 +209,17 @@ def install(allow_exec: bool, allow_fork: bool, known: bool = False) -> bool:
 
 
 def _argument(index: int) -> tuple[int, int, int, int]:
-    """Loads the low half of an argument: enough for flags, commands and process numbers, which are 32 bits wide."""
+    """Loads the low half of an argument: enough for flags, commands and process ids, which are 32 bits wide."""
     return (_LOAD, 0, 0, _ARGS + 8 * index)
 
 
 def _when(number: int, body: _Program) -> _Program:
-    """`body`, which must end the program on every path, for one system call."""
+    """Runs `body` for one system call; `body` must end the program on every path."""
     return [(_JEQ, 0, len(body), number), *body]
 
 
 def _assemble(column: int, allow_exec: bool, allow_fork: bool, pid: int) -> _Program:
-    """The program: each denied call is one compare and one return; the rest is allowed."""
+    """Assembles the program: each denied call is one compare and one return; the rest is allowed."""
     denied = dict(_DENIED)
     if not allow_exec:
         denied |= _EXEC
@@ -249,7 +249,7 @@ def _assemble(column: int, allow_exec: bool, allow_fork: bool, pid: int) -> _Pro
     code += _when(_PRCTL[column], [_argument(0), *(part for one in kept for part in (one, _NO)), _OK])
     locks = [(_JEQ, 0, 1, command) for command in _LOCKING]
     code += _when(_FCNTL[column], [_argument(1), *(part for one in locks for part in (one, _NO)), _OK])
-    # prlimit64(pid, resource, new, old) reads limits where `new` is null, in both halves of the address.
+    # prlimit64(pid, resource, new, old) only reads limits if `new` is null, in both halves of the address.
     halves: _Program = [
         (_LOAD, 0, 0, _ARGS + 16),
         (_JEQ, 1, 0, 0),

@@ -1,12 +1,13 @@
 """One warm parent for the judges of several commands: each gets a zygote forked from it, and waits for no import.
 
-`kernelwright warm` starts it and prints where it is; commands that find it named in `KERNELWRIGHT_WARM` ask it for a
-zygote before they start one themselves, much as with ssh-agent. It runs nobody's code: it forks, and the fork is the
-asking pool's zygote, with that pool's folder, environment and control socket (`zygote.main` describes what follows).
+`kernelwright warm` starts it and prints its socket's path. A command that finds the path in `KERNELWRIGHT_WARM` asks it
+for a zygote before it starts one itself, much as with ssh-agent. The parent runs no foreign code: it forks, and the
+fork becomes the asking pool's zygote, with that pool's folder, environment and control socket (`zygote.main` describes
+the rest).
 
-Who can reach the socket can have processes started that nothing confines. So it lies in a folder of the user's own,
-asks the kernel who calls, and is not used where a candidate could call it: candidates have no sockets (`seccomp`), and
-where that is missing, or bubblewrap would have closed the zygote in as a whole, pools start their own.
+A process that reaches the socket can have unconfined processes started. So the socket lies in a folder of the user's
+own, asks the kernel for the caller's user, and is not used if a candidate could call it. Candidates have no sockets
+(`seccomp`); if seccomp is missing, or if bubblewrap would have confined the zygote as a whole, pools start their own.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ ANSWER_SECONDS = 10.0
 
 
 class Adopted:
-    """A zygote that is no child of ours: what `subprocess.Popen` offers a pool, by its descriptor."""
+    """A zygote that is no child of ours: the methods of `subprocess.Popen` that a pool uses, on a pidfd."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._fd = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
-        """0 once it has ended, None before; its status is its parent's to know."""
+        """Returns 0 once it has ended, None before; only its parent can read its status."""
         if self._fd >= 0 and select.select([self._fd], [], [], 0)[0]:
             os.close(self._fd)
             self._fd = -1
         return 0 if self._fd < 0 else None
 
     def wait(self, timeout: float) -> int:
-        """Raises `subprocess.TimeoutExpired`."""
+        """Waits for the end; raises `subprocess.TimeoutExpired`."""
         if self._fd >= 0:
             select.select([self._fd], [], [], timeout)
         if self.poll() is None:
@@ -56,21 +57,22 @@ class Adopted:
 
 
 def version() -> str:
-    """Which code this is: a parent that imported an older state of it must not judge for a newer one."""
+    """Returns the version of this code: a parent that imported an older state must not judge for a newer one."""
     package = Path(__file__).resolve().parents[2]
     newest = max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
     return f"{package} {newest} {sys.executable}"
 
 
 def usable() -> bool:
-    """Whether candidates are kept from calling the parent, and nothing would confine the zygote as a whole."""
+    """Tells whether candidates cannot call the parent, and nothing would confine the zygote as a whole."""
     return seccomp.available() and not sandbox.wraps()
 
 
 def adopt(environment: dict[str, str], control: socket.socket, log: Path) -> Adopted | None:
-    """A zygote from the parent that the environment names; None where there is none that would do.
+    """Returns a zygote from the parent that the environment names; None if there is no usable one.
 
-    `environment`: all of the zygote's variables, HOME the pool's folder. `control`: its end of the control socket.
+    `environment` holds all of the zygote's variables, HOME the pool's folder. `control` is its end of the control
+    socket.
     """
     place = os.environ.get(VARIABLE)
     if not place or not usable():
@@ -88,7 +90,7 @@ def adopt(environment: dict[str, str], control: socket.socket, log: Path) -> Ado
 
 
 def listen(folder: Path) -> socket.socket:
-    """The socket that `main` serves; `folder` must be the user's alone."""
+    """Opens the socket that `main` serves; `folder` must be the user's alone."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(str(folder / "socket"))
     listening.listen(64)
@@ -96,7 +98,8 @@ def listen(folder: Path) -> socket.socket:
 
 
 def main(listening_fd: int, ready_fd: int, idle_seconds: float) -> None:
-    """Serves until it is ended, or nobody has asked for that long. Writes to `ready_fd` once it can answer."""
+    """Serves until it is ended, or until no request has come for `idle_seconds`. Writes to `ready_fd` once it can
+    answer."""
     listening = socket.socket(fileno=listening_fd)
     known = version()
     zygote.preload()
@@ -105,7 +108,7 @@ def main(listening_fd: int, ready_fd: int, idle_seconds: float) -> None:
     os.write(ready_fd, b"ready")
     asked = time.monotonic()
     while time.monotonic() - asked < idle_seconds:
-        # The other end of `ready_fd` is whoever started this; it closes when that one ends, however it ends.
+        # The starter holds the other end of `ready_fd`; it closes when the starter ends, however it ends.
         found = select.select([listening_fd, ready_fd], [], [], 5.0)[0]
         if ready_fd in found:
             return
@@ -116,7 +119,8 @@ def main(listening_fd: int, ready_fd: int, idle_seconds: float) -> None:
 
 
 def _answer(asking: socket.socket, listening: socket.socket, ready_fd: int, known: str) -> None:
-    """Forks a zygote for a caller of the same user and the same code; answers with its number, or with nothing."""
+    """Forks a zygote for a caller of the same user and the same code; answers with its process id, or with an empty
+    object."""
     asking.settimeout(1.0)
     _pid, user, _group = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     data, fds = zygote.received(asking)
@@ -140,7 +144,7 @@ def _answer(asking: socket.socket, listening: socket.socket, ready_fd: int, know
 
 
 def _become(order: dict[str, Any], control_fd: int, log_fd: int) -> None:
-    """In the fork: as if this process had been started by the pool that asked."""
+    """Turns the fork into the process that the asking pool would have started itself."""
     from kernelwright.evaluation.processes import roles
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Tensors and plain Python values, packed into channel messages and back, on the children's side (torch).
+"""Packs tensors and plain Python values into channel messages and back, on the children's side (torch).
 
 A value is a nest of lists, tuples, dicts, numbers, strings, None and tensors; anything else cannot cross.
 """
@@ -22,7 +22,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def pack_tensor(tensor: torch.Tensor, data: bytes | None = None) -> TensorBytes:
-    """A tensor's shape, dtype and bytes in row-major order."""
+    """Returns a tensor's shape, dtype and bytes in row-major order."""
     if data is None:
         flat = tensor.detach().contiguous().reshape(-1)
         data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
@@ -30,7 +30,7 @@ def pack_tensor(tensor: torch.Tensor, data: bytes | None = None) -> TensorBytes:
 
 
 def unpack_tensor(tensor: TensorBytes) -> torch.Tensor:
-    """A fresh tensor in memory of its own."""
+    """Returns a fresh tensor in memory of its own."""
     dtype = getattr(torch, tensor.dtype)
     if not len(tensor.data):
         return torch.empty(tensor.shape, dtype=dtype)
@@ -38,7 +38,7 @@ def unpack_tensor(tensor: TensorBytes) -> torch.Tensor:
 
 
 def pack_values(*values: Any) -> tuple[list[Any], tuple[TensorBytes, ...]]:
-    """JSON for the values' structure, and the tensors that it points to by number."""
+    """Returns JSON for the values' structure, and the tensors that it refers to by number."""
     tensors: list[TensorBytes] = []
 
     def pack(value: Any) -> Any:
@@ -60,7 +60,7 @@ def pack_values(*values: Any) -> tuple[list[Any], tuple[TensorBytes, ...]]:
 
 
 def unpack_values(message: Frame) -> list[Any]:
-    """The values of a message whose header has them under `values`."""
+    """Returns the values of a message whose header has them under `values`."""
     tensors = message.tensors
 
     def unpack(node: dict[str, Any]) -> Any:
@@ -81,9 +81,9 @@ def unpack_values(message: Frame) -> list[Any]:
 
 
 def flatten(value: Any) -> list[Any]:
-    """The leaves of a nest of lists, tuples and dicts, in order; None leaves are dropped.
+    """Returns the leaves of a nest of lists, tuples and dicts, in order; drops None leaves.
 
-    Types derived from these are read as plain ones, so that a candidate's own do nothing when they are looked at.
+    Subclasses of these types are read as the plain types, so that no method of a candidate's class runs.
     """
     kind = type(value)
     for plain, items in _NESTS.items():
@@ -96,12 +96,12 @@ _NESTS: dict[type, Any] = {list: list.__iter__, tuple: tuple.__iter__, dict: dic
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    """The tensors of a nest, in order."""
+    """Returns the tensors of a nest, in order."""
     return [leaf for leaf in flatten(value) if issubclass(type(leaf), torch.Tensor)]
 
 
 def replace_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """The same nest with its tensors, in order, replaced by others."""
+    """Returns the same nest with its tensors, in order, replaced by others."""
     queue = iter(tensors)
 
     def swap(node: Any) -> Any:

@@ -1,11 +1,12 @@
-"""The warm parent of all children: torch imported once, one fork per oracle, builder or runner.
+"""The warm parent of all children: imports torch once, then forks every oracle, builder and runner.
 
 Importing torch costs seconds, forking an interpreter that has it costs milliseconds. The zygote runs none of a task's
 or a candidate's code: it forks, and the fork confines itself (`sandbox.enter`) before it reads its first message.
 
 Protocol: the judge sends one datagram per child on the control socket (JSON, with two descriptors): the child's channel
-and a status socket. On that the zygote writes `{"pid"}` and, at the end, `{"exit", "signal", "rss_mb", "full"}`;
-the judge writes `kill`, or closes it, to end the child. When the control socket closes, every child is killed.
+and a status socket. On the status socket the zygote writes `{"pid"}` and, at the end, `{"exit", "signal", "rss_mb",
+"full"}`; the judge writes `kill`, or closes it, to end the child. When the control socket closes, every child is
+killed.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from kernelwright.evaluation.processes import sandbox
 
 WATCH_SECONDS = 1.0
 RESIDENT_SECONDS = 0.2
-"""How often the memory of a child is looked at whose address space alone does not bound it."""
+"""The interval in seconds at which a child's resident memory is checked, if its address space alone does not bound
+it."""
 SCRATCH_MB = 1024
-"""How much all files of one child may take: the limit on a file's size bounds only each of them."""
+"""A bound on the size of all files of one child: the limit on a file's size bounds only each of them."""
 
 
 @dataclass
@@ -48,12 +50,12 @@ class _Child:
 
 
 def preload() -> None:
-    """Imports what children need; starts no thread, so that forking stays safe."""
+    """Imports the modules that children need; starts no thread, so that forking stays safe."""
     import numpy  # noqa: F401
     import torch
     import torch.nn
 
-    # cpp_extension asks whether there is a GPU when it is imported. The runtime that answers cannot be used in a fork.
+    # cpp_extension tests for a GPU when it is imported. The CUDA runtime that answers cannot be used in a fork.
     asked, torch.cuda.is_available = torch.cuda.is_available, lambda: True
     import torch.utils.cpp_extension
     import torch.utils.flop_counter
@@ -68,7 +70,7 @@ def preload() -> None:
     import kernelwright.machine.runtime  # noqa: F401
     from kernelwright.evaluation.processes import roles
 
-    roles.library_paths()  # cached for the children, which would look again
+    roles.library_paths()  # cached for the children, which would search again
     for role in roles.PRELOADED:
         prepare = getattr(importlib.import_module(roles.MODULES[role]), "prepare", None)
         if prepare is not None:
@@ -87,7 +89,8 @@ def _preload_triton() -> None:
 
 
 PRELOADS: dict[str, Callable[[], None]] = {"triton": _preload_triton}
-"""What only some children need, imported here when the first of them is asked for: the others do not wait for it."""
+"""Imports that only some children need, made here when the first of them is started: the others do not wait for
+them."""
 _preloaded: set[str] = set()
 
 
@@ -95,14 +98,14 @@ def _preload_for(order: dict[str, Any]) -> None:
     for name in order.get("preload") or ():
         if name in PRELOADS and name not in _preloaded:
             _preloaded.add(name)
-            # What is missing or broken shows in the child, as the candidate's import.
+            # A missing or broken package shows in the child, as the candidate's import.
             with contextlib.suppress(Exception):
                 PRELOADS[name]()
             settle()
 
 
 def main(control_fd: int) -> None:
-    """Imports what children need, then serves until the control socket closes."""
+    """Imports the modules that children need, then serves until the control socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     preload()
     settle()
@@ -110,7 +113,7 @@ def main(control_fd: int) -> None:
 
 
 def settle() -> None:
-    """Keeps the collector away from what was imported, whose pages forks share."""
+    """Exempts imported objects from garbage collection, since forks share their pages."""
     gc.collect()
     gc.freeze()
 
@@ -153,7 +156,7 @@ def serve(control_fd: int) -> None:
 
 
 def _watch_memory(children: dict[int, _Child]) -> float | None:
-    """Ends a child that holds more memory than it may; returns how long to wait until looking again."""
+    """Ends a child that exceeds its memory bound; returns the seconds to wait until the next check."""
     bounded = [child for child in children.values() if child.resident_mb]
     for child in bounded:
         with contextlib.suppress(OSError):
@@ -173,7 +176,7 @@ def _watch_scratch(children: dict[int, _Child]) -> None:
 
 
 def _end(children: dict[int, _Child]) -> None:
-    """The judge is gone, perhaps killed: nothing may outlive it, neither children nor the pool's folder."""
+    """Ends everything: the judge is gone, perhaps killed, and no child and no folder of the pool may outlive it."""
     for child in children.values():
         sandbox.kill_group(child.pid)
     home = Path(os.environ["HOME"])
@@ -183,7 +186,7 @@ def _end(children: dict[int, _Child]) -> None:
 
 
 def received(control: socket.socket) -> tuple[bytes, list[int]]:
-    """A datagram with at most two descriptors; empty when the other end is closed. Raises OSError."""
+    """Receives a datagram with at most two descriptors; empty when the other end is closed. Raises OSError."""
     fds: array.array[int] = array.array("i")
     data, ancillary, _flags, _address = control.recvmsg(1 << 20, socket.CMSG_LEN(2 * fds.itemsize))
     for _level, _kind, value in ancillary:
@@ -236,12 +239,12 @@ def _reap(selector: selectors.BaseSelector, children: dict[int, _Child]) -> None
             return
         if ended is None:
             return
-        # Not waited for yet, its number cannot have gone to another process: first its group, then itself.
+        # Before `wait` the process id cannot have gone to another process: first kill its group, then reap it.
         with contextlib.suppress(OSError):
             os.killpg(ended.si_pid, signal.SIGKILL)
         pid, status, usage = os.wait4(ended.si_pid, 0)
         child = children.pop(pid, None)
-        sandbox.kill_strays(children)  # what it started and left behind came to us
+        sandbox.kill_strays(children)  # orphans that it left behind came to us
         if child is None:
             continue
         fate = {
@@ -258,11 +261,11 @@ def _reap(selector: selectors.BaseSelector, children: dict[int, _Child]) -> None
 
 
 def _child(order: dict[str, Any], channel_fd: int) -> None:
-    """In the fork: confine, then serve the role. Never returns to the zygote's loop."""
+    """Confines the fork, then serves the role. Never returns to the zygote's loop."""
     from kernelwright.evaluation.processes import roles
 
     wanted = order.get("device")
-    errors = os.dup(2)  # what goes wrong before the child serves is for the pool to read
+    errors = os.dup(2)  # the pool reads errors from before the child serves
     kept = [channel_fd, errors]
     device = None
     try:

@@ -37,8 +37,8 @@ _LOW_PRECISION = re.compile(r"half|float16|bfloat16|float8|fp16|bf16|fp8|int8|au
 
 
 def static_findings(candidate: Candidate, task: Task | None = None) -> list[Finding]:
-    """Returns the findings of the text alone, rejecting ones first. `task` gives the precision below which one is
-    flagged."""
+    """Returns the findings of the text alone, rejecting ones first. Lower precision is flagged only for a `task` whose
+    own text names no low precision."""
     found = list(_of_python(candidate))
     stop = time.monotonic() + CUDA_SECONDS
     for text, line, exact in cuda_texts(candidate):
