@@ -1,8 +1,8 @@
-"""What a candidate's Python code looks at that is not its own, seen by an audit hook, which nothing can take off again.
+"""An audit hook that records a candidate's Python code reading objects of others. Nothing can remove an audit hook.
 
-Frames and the heap lead to the judge's own objects, and tell who calls, as do hooks that Python runs for whatever
-anybody does; `ctypes` leads past torch to the memory of tensors, which on a GPU the host could not touch. What this
-does not do: judge (that is `rules`).
+Frames and the heap lead to the judge's own objects and reveal the caller, as do hooks that Python runs for all code.
+`ctypes` leads past torch to the memory of tensors, which the host could not touch on a GPU. The hook does not judge
+(`rules` does).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from kernelwright.evaluation.text import forbidden_names
 
 HIDDEN = "kernelwright.evaluation"
-"""What a candidate must not import."""
+"""The package that a candidate must not import."""
 _EVENTS = frozenset(
     "import gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames "
     "sys.addaudithook sys.settrace sys.setprofile sys.monitoring.register_callback "
@@ -25,12 +25,12 @@ _EVENTS = frozenset(
 _FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _MEMORY = ("ctypes.cdata", "ctypes.string_at", "ctypes.wstring_at")
 _STACK_READERS = ("/inspect.py", "/traceback.py")
-"""Modules of Python that look at frames for their caller."""
+"""Python's modules that read frames for their caller."""
 _POINTER_READERS = ("ctypes/__init__.py", "ctypes/_endian.py")
 
 
 class Snoops:
-    """Notes when candidate code reads the heap or others' frames; `touch` is told of addresses that it reads from."""
+    """Records when candidate code reads the heap or others' frames; passes addresses that it reads from to `touch`."""
 
     def __init__(self, touch: Callable[[int], None]) -> None:
         self.seen: list[str] = []
@@ -43,13 +43,14 @@ class Snoops:
         if event == "object.__getattr__" and arguments[1] not in _FRAME_ATTRIBUTES:
             return
         if event == "import":
-            # The package itself is still there; its inside is not, so that asking for it shows here.
+            # The package itself is still importable; its submodules are hidden, so an import of one shows here.
             if str(arguments[0]).startswith(HIDDEN):
                 self.seen.append(f"the candidate imports {arguments[0]}")
             return
-        self.active = False  # looking at frames is an event itself
+        self.active = False  # reading frames is an event itself
         try:
-            # Printing an exception's traceback, as honest code does, reads frames too: those that it passed through.
+            # Printing an exception's traceback, as honest code does, reads frames too: those that the exception passed
+            # through.
             through = _STACK_READERS if event.startswith("sys.") else _STACK_READERS[:1]
             frame = _asking(sys._getframe(1), _POINTER_READERS if event in _MEMORY else through)
             if not candidates(frame):
@@ -63,20 +64,20 @@ class Snoops:
 
 
 def _asking(frame: FrameType, through: tuple[str, ...]) -> FrameType:
-    """The frame that asks, behind those of modules that only do it for their caller."""
+    """Returns the frame that asks, behind frames of modules that only do it for their caller."""
     while frame.f_code.co_filename.endswith(through) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
 def candidates(frame: FrameType) -> bool:
-    """Whether a frame runs a candidate's code."""
+    """Tells whether a frame runs a candidate's code."""
     name = frame.f_code.co_filename
     return name.endswith("candidate.py") or name.startswith("<string")
 
 
 def watch_forbidden(seen: list[str]) -> None:
-    """Has each call by a candidate added to `seen`; once, in a process that never goes back."""
+    """Adds each call of a forbidden name by a candidate to `seen`. Called once, in a process that never goes back."""
     import torch
     from torch.utils import _python_dispatch
 

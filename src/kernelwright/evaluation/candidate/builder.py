@@ -20,7 +20,7 @@ from kernelwright.machine import nvrtc
 
 def serve(channel: Channel, level: str) -> None:
     """Answers build requests until the judge closes the channel."""
-    with contextlib.suppress(MachineError):  # without NVRTC the builds say so
+    with contextlib.suppress(MachineError):  # without NVRTC the builds report it
         nvrtc.keep_preambles(Path(tempfile.mkdtemp(prefix="preambles-")))
     channel.send({"kind": "ready", "level": level})
     while True:

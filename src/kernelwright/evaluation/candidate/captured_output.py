@@ -1,4 +1,4 @@
-"""What a candidate prints: the last of it is kept, and told with its verdict."""
+"""Keeps the end of a candidate's printed output, which is reported with its verdict."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import io
 from typing import Any
 
 MAX_PRINT = 8192
-"""Characters that are kept."""
+"""The number of characters kept."""
 
 
 class Tail(io.TextIOBase):
-    """Keeps the last few kilobytes that a candidate printed."""
+    """Keeps the last `MAX_PRINT` characters that a candidate printed."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -23,11 +23,11 @@ class Tail(io.TextIOBase):
         return len(text)
 
     def reconfigure(self, **_options: Any) -> None:
-        """Kept as it comes, however it is to be buffered or encoded."""
+        """Ignores all options: output is kept as it comes."""
 
     @property
     def buffer(self) -> Any:
-        """The same for bytes."""
+        """Returns the same stream for bytes."""
         return _Bytes(self)
 
 

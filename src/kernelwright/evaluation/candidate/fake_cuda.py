@@ -1,9 +1,9 @@
 """Makes torch on a CPU look like torch with one CUDA device, inside the runner.
 
 Candidates ask `x.is_cuda`, call `.cuda()`, make tensors with `device="cuda"` and query device properties. A function
-mode answers those questions and turns every CUDA device into the CPU; memory that torch leaves uninitialised is filled
-with NaN bits, so that an output nobody wrote never looks right by luck. A dispatch mode beside it notes which library
-operators computed. What this does not do: run device code (that is `machine.runtime`), or emulate streams and graphs.
+mode answers those queries and turns every CUDA device into the CPU. Memory that torch leaves uninitialised is filled
+with NaN bits, so that an unwritten output never looks right by luck. A dispatch mode beside it records which library
+operators computed. It does not run device code (`machine.runtime` does), and does not emulate streams and graphs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def poison(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _cuda(tensor: torch.Tensor) -> torch.Tensor:
-    """Another memory, where a tensor is on the host; the same, where it is on the device already."""
+    """Returns a copy of a tensor on the host, and a tensor on the device unchanged."""
     return tensor.clone() if tensor in HOST else tensor
 
 
@@ -79,13 +79,13 @@ _FROM_NUMPY = (torch.as_tensor, torch.asarray)
 _LACKING = re.compile(
     r"not compiled with CUDA|NVTX functions not installed|without ATen_cuda|has no attribute '(_cuda\w*)'"
 )
-"""What torch says where it was built without CUDA."""
+"""Matches torch's messages about a build without CUDA."""
 
 
 def _is_cuda(value: object) -> bool:
     if isinstance(value, torch.device):
         return value.type == "cuda"
-    if isinstance(value, int):  # a device by its number, where a device is meant
+    if isinstance(value, int):  # a device by its number, where a device is expected
         return not isinstance(value, bool)
     return isinstance(value, str) and value.split(":")[0] == "cuda"
 
@@ -95,18 +95,18 @@ def _to_cpu(value: Any) -> Any:
 
 
 class FakeCuda(TorchFunctionMode):
-    """While active, plain CPU tensors say that they are on `cuda:0`, but for those that were put on the host.
+    """Makes plain CPU tensors report `cuda:0` while it is active, except those that were put on the host.
 
-    `register` is told about each tensor whose address a candidate may hand to device code.
+    Calls `register` with each tensor whose address a candidate may pass to device code.
     """
 
     unsupported: ClassVar[list[str]] = []
-    """Where the names go of what torch lacks without CUDA; `install` says where that is."""
+    """Collects the names of features that torch lacks without CUDA; `install` sets the list."""
 
     def __init__(
         self, register: Callable[[torch.Tensor], None], fresh: Callable[[torch.Tensor], torch.Tensor] = poison
     ) -> None:
-        """`fresh` is what becomes of memory that nobody has written to."""
+        """Passes memory that no code has written to through `fresh`."""
         super().__init__()
         self.register, self.fresh = register, fresh
 
@@ -127,7 +127,7 @@ class FakeCuda(TorchFunctionMode):
             return answer(args[0])
         if func is torch.Tensor.data_ptr and (args[0] not in HOST or HOST.fetched(args[0])):
             self.register(args[0])
-        if func is torch.device:  # a name; what is made with it is on the CPU
+        if func is torch.device:  # a name; tensors made with it are on the CPU
             return func("cuda", *args) if args and type(args[0]) is int else func(*args, **kwargs)
         target = _target(func, args, kwargs)
         if func is _TO[1]:
@@ -149,7 +149,7 @@ class FakeCuda(TorchFunctionMode):
 
 
 def _target(func: Any, args: Any, kwargs: Any) -> str | None:
-    """The device that a call names for what it gives, `cuda` or `cpu`; None where it names none."""
+    """Returns the device that a call names for its result, `cuda` or `cpu`; None if it names none."""
     place = kwargs.get("device")
     if place is None and func is _TO[0]:
         place = args[1] if len(args) > 1 else kwargs.get("other")
@@ -165,8 +165,8 @@ def _target(func: Any, args: Any, kwargs: Any) -> str | None:
 
 
 def _placed(args: list[Any], result: Any, target: str | None, writes: bool) -> Any:
-    """A call's result, known to be where it would be: where it was asked for, else where its inputs are. `writes`: the
-    call may write into its inputs."""
+    """Returns a call's result, recorded on the device where a GPU's torch would put it: the requested one, else its
+    inputs' one. `writes` means that the call may write into its inputs."""
     if target is None and not HOST.used:
         return result
     given = list(tensors_in(args))
@@ -186,24 +186,25 @@ def _placed(args: list[Any], result: Any, target: str | None, writes: bool) -> A
 
 
 def own_kinds(kinds: Iterable[type]) -> bool:
-    """Whether a call has tensors of classes of their own, which say themselves what it does: they are asked first, and
-    the modes stay, so that what they call comes by here. A mode that called them would not see it."""
+    """Tells whether a call has tensors of custom classes. Those define the call themselves and are asked first, and the
+    modes stay active, so that they see what the classes call. A mode that called them would not see it."""
     return any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in kinds)
 
 
 FEW_FIXED = 4096
-"""Elements of weights that an operator may work on in a call, as where two biases are added."""
+"""A bound on the elements of weights that an operator may work on in a call, as in the sum of two biases."""
 FEW = 256
-"""Elements that Python or numpy may contribute without being noticed: sizes, offsets, small tables."""
+"""A bound on the elements that Python or numpy may contribute unreported: sizes, offsets, small tables."""
 
 
 class OperatorLog(TorchDispatchMode):
-    """Notes each library operator that computes, with the number of elements of its largest tensor.
+    """Records each library operator that computes, with the number of elements of its largest tensor.
 
-    Also follows where data comes from: memory that no operator made and nobody `adopt`ed is foreign (numpy's, Python's,
-    another thread's), and so is what glue makes of it. What follows from weights and sizes alone is `fixed`: work on it
-    prepares a call and cannot be the call's, so little of it counts as nothing; nor does what follows from sizes alone
-    (`bare`: tables of positions), however large. What was only moved is `plain`, until device code has stored into it.
+    Also tracks where data comes from. Memory that no operator made and no `adopt` declared is foreign (numpy's,
+    Python's, another thread's), and so is the result of glue on it. Values that follow from weights and sizes alone are
+    `fixed`: work on them prepares a call and cannot be the call's own, so a little of it does not count. Values that
+    follow from sizes alone are `bare` (tables of positions): work on them never counts, however large. Values that were
+    only moved are `plain`, until device code has stored into their memory.
     """
 
     def __init__(self) -> None:
@@ -222,9 +223,10 @@ class OperatorLog(TorchDispatchMode):
         self._bare = Memory()
         self._plain = Memory()
         self.stored: Callable[[int], int] | None = None
-        """How much device code has stored at an address in this call, where that is known."""
+        """Returns how much device code has stored at an address in this call; None if that is not known."""
         self._before: dict[int, int] = {}
-        """The same from when memory was made there, or written all over: earlier stores are in it no more."""
+        """The same count at the time when memory was allocated there, or fully overwritten: earlier stores no longer
+        matter."""
         self._libraries = fake_torch.libraries()
         self._watching: list[Any] = []
 
@@ -235,19 +237,19 @@ class OperatorLog(TorchDispatchMode):
         return super().__enter__()
 
     def begin(self) -> None:
-        """Starts the account of a new call."""
+        """Starts the record of a new call."""
         self.seen.clear()
         self.pieces.clear()
         self.aside = self.reads = 0
         self.strangers.clear()
         self._crumbs.clear()
         self._before.clear()
-        self._bare = Memory()  # what a constructor drew by sizes may be a weight's copy
+        self._bare = Memory()  # tables that a constructor made from sizes may be copies of weights
 
     def report(self) -> dict[str, Any]:
-        """What the call did: its largest operators, all elements that each operator worked on, how many operators count
-        as nothing (`aside`), and the elements of tensors that device code was given although nothing is known of where
-        they come from."""
+        """Returns the record of the call: its largest operators, all elements that each operator worked on, the number
+        of operators that do not count (`aside`), and the elements of tensors of unknown origin that device code was
+        given (`strangers`)."""
         seen = [*self.seen, *([("values read by the host", self.reads)] if self.reads > FEW else [])]
         pieces = sorted(self.pieces.items(), key=lambda s: -s[1])
         return {
@@ -259,7 +261,7 @@ class OperatorLog(TorchDispatchMode):
 
     @contextlib.contextmanager
     def quietly(self) -> Iterator[None]:
-        """Notes no operators, while torch does another library's work for it."""
+        """Records no operators while torch does another library's work."""
         before, self._quiet = self._quiet, True
         try:
             yield
@@ -267,7 +269,7 @@ class OperatorLog(TorchDispatchMode):
             self._quiet = before
 
     def adopt(self, tensors: Iterable[torch.Tensor], fixed: bool = False) -> None:
-        """Memory that is known to be right: inputs, weights (`fixed`), results of a candidate's own host functions."""
+        """Declares memory as right: inputs, weights (`fixed`), results of a candidate's own host functions."""
         for tensor in tensors:
             self._known.add(tensor)
             self._foreign.discard(tensor)
@@ -278,12 +280,13 @@ class OperatorLog(TorchDispatchMode):
             HOST.discard(tensor)
 
     def imported(self, tensor: torch.Tensor) -> None:
-        """A tensor was made of memory of Python or numpy by a function that no mode sees."""
+        """Records a tensor that a function which no mode sees made of Python's or numpy's memory."""
         self._known.add(tensor)
         self._foreign.add(tensor)
 
     def handed_over(self, tensor: torch.Tensor) -> None:
-        """Device code is given a tensor: it may be written to, and where its values come from must be known."""
+        """Records that device code is given a tensor: it may be written to, and the origin of its values must be
+        known."""
         self._fixed.discard(tensor)
         self._bare.discard(tensor)
         if tensor in self._strange or tensor not in self._known:
@@ -291,13 +294,13 @@ class OperatorLog(TorchDispatchMode):
             self.strangers[address] = max(count_of(tensor), self.strangers.get(address, 0))
 
     def read(self, name: str, numel: int, tensor: torch.Tensor | None = None) -> None:
-        """The host is handed values of a tensor, or of memory."""
+        """Records that the host receives values of a tensor, or of memory."""
         self.seen.append((name, numel))
         if tensor is None or tensor not in self._fixed:
             self.reads += numel
 
     def is_foreign(self, tensor: torch.Tensor, written: bool) -> bool:
-        """Whether a tensor holds foreign data; `written`: kernels stored into it."""
+        """Tells whether a tensor holds foreign data; `written` means that kernels stored into it."""
         return tensor in self._foreign or not (written or tensor in self._known)
 
     def __torch_dispatch__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -329,17 +332,18 @@ class OperatorLog(TorchDispatchMode):
         return result
 
     def only_moved(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor holds nothing but what a call was given, moved about by glue."""
+        """Tells whether a tensor holds only values that the call was given, moved by glue."""
         address = address_of(tensor)
         return (
             self.stored is not None and tensor in self._plain and self.stored(address) == self._before.get(address, 0)
         )
 
     def _follow(self, name: str, given: list[torch.Tensor], made: list[torch.Tensor], fixed: bool) -> None:
-        """Views and writes in place come out as they went in; what is made anew, as its inputs are."""
+        """Passes on origins: views and in-place writes keep theirs, a new tensor gets that of its inputs."""
         large = [t for t in given if name not in _FACTORIES and (count_of(t) > FEW or self._too_many(name, t))]
         foreign = any(self.is_foreign(t, False) for t in large)
-        # Tensors of numpy's and Python's values come in by this operator; whoever reads no input may make tables so.
+        # This operator brings in tensors of numpy's and Python's values; a candidate that reads no input may make
+        # tables so.
         unseen = name not in _FROM_PYTHON and any(t not in self._known for t in large)
         strange = unseen or any(t in self._strange for t in large)
         for tensor in made:
@@ -349,7 +353,8 @@ class OperatorLog(TorchDispatchMode):
             (self._fixed.add if fixed else self._fixed.discard)(tensor)
 
     def _too_many(self, name: str, small: torch.Tensor) -> bool:
-        """Whether a small tensor is a piece of what is too much in all: of foreign data that come one by one."""
+        """Tells whether a small tensor is part of foreign data that arrives piece by piece and exceeds the bound in
+        all."""
         if name in _FROM_PYTHON or not (self.is_foreign(small, False) or small in self._strange):
             return False
         self._crumbs[address_of(small), int(torch.Tensor.storage_offset(small))] = count_of(small)
@@ -368,15 +373,15 @@ class OperatorLog(TorchDispatchMode):
                 self.pieces[name] = self.pieces.get(name, 0) + numel
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Carries out a library operator."""
+        """Runs a library operator."""
         return func(*args, **kwargs)
 
     def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """An operator that the candidate registered, run so that what it calls is noted, too."""
+        """Runs an operator that the candidate registered, so that the operators it calls are recorded too."""
         key = "CUDA" if any(t.is_cuda for t in tensors_in(args)) else "CPU"
         with self, contextlib.ExitStack() as within:
             active = _get_current_function_mode_stack()
-            for mode in self._watching:  # those through which this call came do not see what it calls
+            for mode in self._watching:  # modes through which this call came do not see what it calls
                 if mode not in active:
                     within.enter_context(mode)
             return func.redispatch(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)), *args, **kwargs)
@@ -389,24 +394,24 @@ _FACTORIES = frozenset(
 )
 """Operators that take a tensor's form only, none of its values."""
 _ITEMS = ("_local_scalar_dense", "item")
-"""Operators that hand a single value to the host."""
+"""Operators that return a single value to the host."""
 
 
 def _moves(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether an operator only moves data; `index_put_` may add to what is there."""
+    """Tells whether an operator only moves data; `index_put_` may also accumulate."""
     adds = name == "index_put_" and bool(args[3] if len(args) > 3 else kwargs.get("accumulate", False))
     return name in MOVES and not adds
 
 
 def _overwrites(name: str, made: list[torch.Tensor]) -> bool:
-    """Whether an operator leaves nothing of what was in the memory that it writes to."""
+    """Tells whether an operator overwrites all of the memory that it writes to."""
     if name not in ("copy_", "fill_", "zero_"):
         return False
     return all(count_of(t) * t.dtype.itemsize == bytes_of(t) for t in made)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a nest of lists and tuples."""
+    """Yields the tensors of a nest of lists and tuples."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -448,7 +453,7 @@ class _Stream:
 
 
 class _Event:
-    """An event that has always happened; it measures nothing, because nothing is timed here."""
+    """An event that has always happened. It measures nothing, because nothing is timed here."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None: ...
     def record(self, _stream: Any = None) -> None: ...
@@ -462,7 +467,7 @@ class _Event:
 
 
 def device_properties(_device: Any = None) -> types.SimpleNamespace:
-    """What the functional machine says of itself: the limits of an sm_90 device."""
+    """Returns the functional machine's device properties: the limits of an sm_90 device."""
     return types.SimpleNamespace(
         name="Kernelwright functional machine (sm_90)",
         major=9,
@@ -491,8 +496,8 @@ def _nothing(*_args: Any, **_kwargs: Any) -> Iterator[None]:
 def install(unsupported: list[str]) -> None:
     """Patches `torch.cuda` (once, in a runner that never goes back).
 
-    What cannot be pretended, such as graphs, raises when it is used, and its name goes to `unsupported`. torch.compile
-    gives back what it gets: compiled code computes the same, and there is no compiler in a runner.
+    Features that cannot be pretended, such as graphs, raise when they are used, and their names go to `unsupported`.
+    torch.compile returns its argument: compiled code computes the same, and there is no compiler in a runner.
     """
     stream = _Stream()
     FakeCuda.unsupported = unsupported

@@ -1,8 +1,8 @@
-"""What else of torch and Python a candidate may use on a machine with a GPU, pretended in a runner without one.
+"""Pretends further parts of torch and Python that a candidate may use on a GPU, in a runner without one.
 
-Marks for a profiler and reports on memory say nothing; a default device is only remembered; generators are the
-processor's; operators that are registered for CUDA are what computes here. What this does not do: answer where a tensor
-is, or stand for `torch.cuda`'s streams and events (`fake_cuda` does).
+Profiler marks and memory reports do nothing; a default device is only remembered; generators are the CPU's; operators
+registered for CUDA are the ones that compute. It does not answer where a tensor is, and does not replace `torch.cuda`'s
+streams and events (`fake_cuda` does).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _ZERO = "max_memory_reserved memory_cached max_memory_cached get_sync_debug_mode
 
 @cache
 def libraries() -> frozenset[str]:
-    """Namespaces of operators from before the candidate was loaded (the zygote asks first); in others it registers its
-    own."""
+    """Returns the operator namespaces from before the candidate was loaded (the zygote calls this first). A candidate
+    registers its own operators in others."""
     return frozenset(name.split("::")[0] for name in torch._C._dispatch_get_all_op_names())
 
 
 def default_device() -> str:
-    """The type of device that a candidate has made the default."""
+    """Returns the type of device that a candidate has made the default."""
     return _device.CURRENT_DEVICE.type if _device.CURRENT_DEVICE is not None else "cpu"
 
 
@@ -60,7 +60,7 @@ def install(poison: Callable[[torch.Tensor], torch.Tensor]) -> None:
         setattr(torch.cuda, name, _legacy(name, dtype, poison))
     torch.from_numpy = _on_host(torch.from_numpy)
     torch.library.Library.impl = _implemented(torch.library.Library.impl)  # type: ignore[method-assign]
-    # Its handler would take the place of the one by which host code is kept out of the device's memory.
+    # Its handler would replace the one that keeps host code out of the device's memory.
     faulthandler.enable = lambda *_a, **_k: None
 
 
@@ -88,8 +88,8 @@ def _range(*_args: Any, **_kwargs: Any) -> Iterator[None]:
 
 
 def _default_devices() -> None:
-    """A default device of CUDA changes nothing: what names no device counts as there. torch would ask it last, when
-    the modes that know better are through."""
+    """Ignores a default device of CUDA: a tensor without a named device counts as on it. torch would ask the default
+    device last, after the modes that know better."""
     plain = DeviceContext.__torch_function__
 
     def passed(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -112,7 +112,7 @@ def _plainly(function: Callable[[], Any]) -> Any:
 
 
 class Generator(torch.Generator):
-    """A generator of random numbers that says it is on the device that it was made for."""
+    """A random number generator that reports the device it was made for."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
         made: Generator = super().__new__(cls, "cpu")  # type: ignore[call-arg]
@@ -150,8 +150,8 @@ def _legacy(name: str, dtype: torch.dtype, poison: Callable[[torch.Tensor], torc
 
 
 def _on_host(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A function whose results lie in memory of Python's or numpy's; no mode sees it. What the runner itself makes so,
-    outside of all modes, are inputs."""
+    """Wraps a function whose results lie in Python's or numpy's memory, which no mode sees. Tensors that the runner
+    itself makes with it, outside all modes, are inputs."""
 
     def made(*args: Any, **kwargs: Any) -> torch.Tensor:
         tensor = plain(*args, **kwargs)
@@ -164,7 +164,7 @@ def _on_host(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def _implemented(plain: Callable[..., None]) -> Callable[..., None]:
-    """`Library.impl`: what a candidate registers for CUDA computes, what it registers for the processor does not."""
+    """Wraps `Library.impl`: a candidate's implementation for CUDA computes, its implementation for the CPU does not."""
 
     def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> None:
         key = dispatch_key or self.dispatch_key
@@ -182,6 +182,6 @@ _registered: dict[str, set[str]] = {}
 
 
 def _keys(library: Any, name: Any) -> set[str]:
-    """The keys that implementations of an operator were registered for."""
+    """Returns the keys for which implementations of an operator were registered."""
     text = name if isinstance(name, str) else str(getattr(name, "_name", name))
     return _registered.setdefault(f"{library.ns}::{text.split('::')[-1]}", set())

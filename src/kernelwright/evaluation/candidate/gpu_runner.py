@@ -1,8 +1,8 @@
-"""The runner on a GPU: small calls by bytes like on the CPU, full-size calls through memory shared with the referee.
+"""The runner on a GPU: small calls by bytes as on the CPU, full-size calls through memory shared with the referee.
 
-At full size the candidate gets copies of what the judge's referee left in the shared block, at addresses that change
-from call to call, and its outputs are copied back behind them; the referee, not this process, compares. Seeds, expected
-outputs and the reference stay out of reach.
+At full size the candidate gets copies of the inputs that the judge's referee left in the shared block, at addresses
+that change from call to call, and its outputs are copied back behind them. The referee, not this process, compares.
+Seeds, expected outputs and the reference stay out of reach.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNWATCHED: dict[str, Any] = {"operators": [], "mutated": []}
 
 
 class GpuRunner(Runner):
-    """One candidate's life on a GPU (or, in tests, on the processor)."""
+    """The runner of one candidate on a GPU (or, in tests, on the CPU)."""
 
     more: ClassVar[dict[str, str]] = {**Runner.more, "exchange": "exchanged", "run": "ran"}
     fenced = False
@@ -73,12 +73,13 @@ class GpuRunner(Runner):
         return tensor.cpu()
 
     def exchange(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
-        """Opens the block that the referee shares, in place of the one before."""
+        """Opens the block that the referee shares, in place of the previous one."""
         self.calls.exchange(message.header["handle"], message.header["nbytes"])
         return {}, []
 
     def run(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
-        """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block."""
+        """Runs full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared
+        block."""
         header = message.header
         if header["fresh"]:
             self.checked = []
@@ -109,14 +110,14 @@ class GpuRunner(Runner):
         return {"facts": dataclasses.asdict(facts), **report}, []
 
     def _at_addresses_of(self, before: list[torch.Tensor], given: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The new contents in the memory of the checked call before."""
+        """Writes the new contents into the memory of the previous checked call."""
         same = [(t.shape, t.dtype) for t in before] == [(t.shape, t.dtype) for t in given]
         return [overwritten(old, new) for old, new in zip(before, given, strict=True)] if same else given
 
     def _called(
         self, header: dict[str, Any], calls: list[Callable[[], Any]], given: list[list[torch.Tensor]]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The candidate's results, with the clock's or the profiler's report."""
+        """Returns the candidate's results, with the report of the clock or the profiler."""
         profiled: dict[str, Any] = {"kernels": []}
         times, problem = devices.Times(0.0, 0.0, 0.0, False), ""
         copies = times
@@ -148,7 +149,7 @@ class GpuRunner(Runner):
         facts: Any,
         report: dict[str, Any],
     ) -> None:
-        """One call's outputs into the shared block, where they are of the expected kind; what is odd is reported."""
+        """Copies one call's outputs into the shared block, if they are of the expected kind; reports anomalies."""
         outputs, problems = plain_outputs(result, given)
         report["problems"] += [p for p in problems if p not in report["problems"]]
         if "outputs" in report and report["outputs"] != _expected(header):
@@ -161,7 +162,7 @@ class GpuRunner(Runner):
             report["foreign"] = self.foreign(outputs, facts)
 
     def _watched(self, given: list[torch.Tensor], base: int, header: dict[str, Any]) -> dict[str, Any]:
-        """What only a checked call looks at: operators, and inputs that were written to."""
+        """Returns the report of a checked call alone: operators, and inputs that were written to."""
         originals = [self.calls.view(base, *place) for place in header["inputs"]]
         return {**self.operators.report(), "mutated": changed(originals, given)}
 
@@ -171,9 +172,12 @@ class GpuRunner(Runner):
         return watch
 
     def _profiled(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], dict[str, Any]]:
-        """Calls under torch's profiler (CUPTI): results, and their kernels with count and device time in microseconds,
-        the milliseconds from the first one's start to the last one's end (`span_ms`), those in which any ran, on
-        whatever stream (`busy_ms`), and whether the records were whole enough to tell a call from its clock."""
+        """Runs calls under torch's profiler (CUPTI). Returns the results and a report.
+
+        The report holds the kernels with count and device time in microseconds; the milliseconds from the first one's
+        start to the last one's end (`span_ms`); the milliseconds in which any ran, on whatever stream (`busy_ms`); and
+        whether the records were complete enough to tell a call from its clock (`clock`).
+        """
         if self.place.name != "cuda":
             return [call() for call in calls], {"kernels": [], "span_ms": 0.0, "busy_ms": 0.0, "clock": True}
         from torch.autograd import DeviceType
@@ -199,22 +203,22 @@ class GpuRunner(Runner):
 
 
 def _as_launched(records: list[tuple[int, int, int, str]]) -> list[tuple[int, int, str]]:
-    """Start, end and name of the device's work, as the host has asked for it: in the order of CUPTI's numbers.
+    """Returns start, end and name of the device's work in the order in which the host launched it: by CUPTI's numbers.
 
-    By their starts, where a record has no number. On a device that others use the two differ: what is launched on
-    another stream begins before what waits on the first one.
+    If a record has no number, the order is by start. On a shared device the two orders differ: a launch on another
+    stream begins before a launch that waits on the first one.
     """
     numbered = all(number > 0 for number, *_ in records)
     return [record[1:] for record in sorted(records, key=None if numbered else lambda record: record[1:])]
 
 
 def _after_the_clock(seen: list[tuple[int, int, str]]) -> tuple[list[tuple[int, int, str]], bool]:
-    """A call's own kernels (start, end, name), from those of a measurement as they were launched, and whether they are
+    """Returns a call's own kernels (start, end, name) from those of a measurement in launch order, and whether they are
     sure.
 
-    The clock's are empty launches, a flush, and the one that keeps the device busy; what is launched after that is the
-    call's, on other streams too. A profiler that lost that one's record may still have the flush before the call.
-    Copies from host to host are listed with the device's work, but are the host's.
+    The clock's kernels are empty launches, a flush, and the kernel that keeps the device busy. Everything launched
+    after that one is the call's, on other streams too. If the profiler lost that one's record, the flush may still mark
+    the call's start. Copies from host to host are listed with the device's work, but belong to the host.
     """
     seen, after = [e for e in seen if "Memcpy HtoH" not in e[2]], 0
     for name in devices.FLUSH_KERNELS:
@@ -227,7 +231,7 @@ def _after_the_clock(seen: list[tuple[int, int, str]]) -> tuple[list[tuple[int, 
 
 
 def _union(intervals: list[tuple[int, int]]) -> int:
-    """The length of what intervals cover together."""
+    """Returns the length of the union of intervals."""
     total, reached = 0, 0
     for start, end in sorted(intervals):
         total += max(0, end - max(start, reached))
@@ -236,7 +240,7 @@ def _union(intervals: list[tuple[int, int]]) -> int:
 
 
 def _same_memory(results: list[Any]) -> bool:
-    """Whether calls answer in one buffer, as replayed CUDA graphs do: only the last one's values are still there."""
+    """Tells whether calls return one buffer, as replayed CUDA graphs do: only the last call's values still exist."""
     firsts = [wire.tensors_of(result)[:1] for result in results]
     places = [tensors[0].untyped_storage().data_ptr() for tensors in firsts if tensors]
     return len(set(places)) < len(places)

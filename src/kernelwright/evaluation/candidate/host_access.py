@@ -1,7 +1,9 @@
-"""Python code that reaches into device memory through `ctypes`: on a GPU a crash, here a way to compute on the host.
+"""Detects Python code that reaches into device memory through `ctypes`: on a GPU a crash, here a way to compute on the
+host.
 
-Addresses may be handed to launches, and be cast to pointers for that; only reading or writing through them counts.
-What this does not do: see C code that a candidate has built (the fence of `backends.extension` does), or judge.
+Addresses may be passed to launches, and be cast to pointers for that; only reading or writing through them counts. C
+code that a candidate has built is not seen here (the fence of `backends.extension` sees it). This module does not
+judge.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from kernelwright.evaluation.candidate.audit_hook import candidates
 ENOUGH = 1 << 20
 """More elements than any rule allows: looking up further addresses would only cost time."""
 _LAUNCHING = re.compile(r"lib(cuda|cudart|nv|cublas|cudnn|cufft|cusparse|cusolver|nccl)[\w.-]*")
-"""Libraries that launch kernels with the addresses that they are given, as those may that a candidate has built."""
+"""Libraries that launch kernels with the addresses that they are given, as libraries built by a candidate may too."""
 _INSTALLED = tuple(
     os.path.realpath(path) for path in ("/lib", "/lib64", "/usr", sys.prefix, sys.base_prefix, *torch.__path__)
 )
@@ -35,7 +37,7 @@ class HostAccess:
         self.cast: Any = ctypes.cast
 
     def touch(self, address: int, most: int = ENOUGH) -> None:
-        """Counts what lies from an address to the end of its tensor, `most` elements of it."""
+        """Counts the elements from an address to the end of its tensor, at most `most` of them."""
         if self.elements > ENOUGH or not address:
             return
         for block in self._allocations():
@@ -44,14 +46,14 @@ class HostAccess:
                 return
 
     def touch_value(self, value: Any, most: int = ENOUGH) -> None:
-        """The same for an integer, `c_void_p` or pointer."""
+        """Counts the same for an integer, `c_void_p` or pointer."""
         if isinstance(value, (ctypes.c_void_p, ctypes._Pointer)):
             value = self.cast(value, ctypes.c_void_p).value
         if isinstance(value, int):
             self.touch(value, most)
 
     def install(self) -> None:
-        """Takes the place of what in `ctypes` goes through addresses; once, in a process that never goes back."""
+        """Replaces the parts of `ctypes` that go through addresses. Called once, in a process that never goes back."""
         kinds: dict[Any, Any] = {}
 
         def cast(value: Any, kind: Any) -> Any:
@@ -92,14 +94,14 @@ class HostAccess:
 
 
 def _host_library(library: Any) -> bool:
-    """Whether a library's functions work in host memory: of all that were there before, but for the driver's like."""
+    """Tells whether a library's functions work in host memory: true for preinstalled libraries, except CUDA's."""
     folder, name = os.path.split(os.path.realpath(str(library._name or "")))
     built = "/" in str(library._name) and not folder.startswith(_INSTALLED)
     return library._name is None or not (built or _LAUNCHING.match(name))
 
 
 def _watched(kind: Any, access: HostAccess) -> Any:
-    """A type of pointers that says when it is followed; it passes for the plain one as an argument."""
+    """Returns a pointer type that reports when it is dereferenced; as an argument it passes for the plain one."""
 
     def get(self: Any, key: Any) -> Any:
         access.touch_value(self, _length(key))

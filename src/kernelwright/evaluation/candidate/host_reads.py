@@ -1,6 +1,7 @@
-"""Device values that Python code reads: by numpy, lists, single items, dlpack, pickles or printing.
+"""Records device values that Python code reads: by numpy, lists, single items, dlpack, pickles or printing.
 
-Some of that is honest, lengths and flags for instance; what is read in one call is added up, for `rules` to judge.
+Some reads are honest, of lengths and flags for instance. The values read in one call are added up, for `rules` to
+judge.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _BY_PYTHON = (torch.Tensor.apply_, torch.Tensor.map_, torch.Tensor.map2_)  # typ
 
 
 class HostReads(TorchFunctionMode):
-    """Notes in an operator log when the values of a tensor are handed to Python or numpy."""
+    """Records in an operator log when Python or numpy receives the values of a tensor."""
 
     def __init__(self, log: OperatorLog) -> None:
         super().__init__()
@@ -63,13 +64,13 @@ def _note(log: OperatorLog, name: str, value: Any) -> None:
 
 
 def _on_device(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is in a device's memory in truth, whatever it is made to say."""
+    """Tells whether a tensor really is in a device's memory, whatever it is made to report."""
     with torch._C.DisableTorchFunction():
         return tensor.device.type != "cpu"
 
 
 def install(log: OperatorLog) -> None:
-    """Watches the ways that no mode sees; once, in a process that never goes back."""
+    """Watches the reads that no mode sees. Called once, in a process that never goes back."""
 
     def watch(owner: Any, method: str, name: str) -> None:
         plain = getattr(owner, method, None)
@@ -95,7 +96,7 @@ def _importing(log: OperatorLog, plain: Callable[..., Any]) -> Callable[..., Any
     @functools.wraps(plain)
     def imported(*args: Any, **kwargs: Any) -> Any:
         tensor = plain(*args, **kwargs)
-        if not _on_device(tensor):  # else it is what a library for GPUs has made there
+        if not _on_device(tensor):  # otherwise a library for GPUs has made it there
             log.imported(tensor)
         return tensor
 
@@ -106,8 +107,8 @@ def _noting(log: OperatorLog, name: str, plain: Callable[..., Any]) -> Callable[
     @functools.wraps(plain)
     def noted(value: Any, *args: Any, **kwargs: Any) -> Any:
         if name != "pickle" or plain.__name__ not in ("_save", "_legacy_save") or not isinstance(value, torch.Tensor):
-            _note(log, name, value)  # a tensor that is saved is pickled, and so is noted anyway
-        # Saved is what torch copies to the host first, where there is a GPU.
+            _note(log, name, value)  # a tensor that is saved is pickled, and so is recorded anyway
+        # On a GPU, torch copies a tensor to the host before it saves it.
         with FENCE.reachable() if name == "pickle" else contextlib.nullcontext():
             return plain(value, *args, **kwargs)
 

@@ -1,8 +1,8 @@
 """KernelBench's own way of checking a candidate, inside a runner: reference and candidate in one process.
 
-Seeds, the same inputs for both without a copy, `torch.allclose`, CUDA events: as KernelBench's evaluator has them,
-holes included. What comes out is what that evaluator would say; a candidate can reach everything here, and decide it.
-Runs in the confined child only.
+Seeds, the same inputs for both without a copy, `torch.allclose`, CUDA events: all as in KernelBench's evaluator, holes
+included. The result is that evaluator's verdict; a candidate can reach everything here, and decide it. Runs in the
+confined child only.
 
 Steps, one message each: `load`, `make`, `check`, `time`.
 """
@@ -36,7 +36,7 @@ Facts = dict[str, Any]
 
 
 class ReferenceUnusable(Exception):
-    """The reference raised, or returns what this protocol cannot compare."""
+    """The reference raised, or returns a value that this protocol cannot compare."""
 
 
 @dataclass
@@ -49,13 +49,13 @@ class SharedPair:
     custom: Any = None
 
     def inputs(self, runner: Runner, seed: int) -> list[Any]:
-        """What `get_inputs` gives after this seed, where the models are."""
+        """Returns the result of `get_inputs` after this seed, on the models' device."""
         _seed(seed)
         return list(runner.received(list(self.namespace["get_inputs"]())))
 
 
 def answer(runner: Runner, message: Frame) -> tuple[Facts, list[Any]]:
-    """One step's facts; what the candidate raises is raised, what the reference does wrong is in `problem`."""
+    """Returns one step's facts; raises the candidate's exceptions, and reports the reference's faults in `problem`."""
     steps: dict[str, Callable[[Runner, Facts], Facts]] = {"load": _load, "make": _make, "check": _check, "time": _time}
     try:
         return steps[message.header["step"]](runner, message.header), []
@@ -64,7 +64,7 @@ def answer(runner: Runner, message: Frame) -> tuple[Facts, list[Any]]:
 
 
 def _load(runner: Runner, header: Facts) -> Facts:
-    """The reference first, constructed; then the candidate's module."""
+    """Constructs the reference first; then loads the candidate's module."""
     torch.backends.cudnn.allow_tf32 = True  # torch's default, which KernelBench leaves as it is
     runner.install()
     try:
@@ -82,7 +82,7 @@ def _load(runner: Runner, header: Facts) -> Facts:
 
 
 def _make(runner: Runner, _header: Facts) -> Facts:
-    """The candidate's model after the same seed; weights agree as far as both draw them in one order."""
+    """Makes the candidate's model after the same seed; weights agree as far as both draw them in one order."""
     pair: SharedPair = runner.pair
     with _believing(runner), torch.no_grad():
         _seed(SEED)
@@ -95,7 +95,7 @@ def _built(kind: Any, init: Any) -> Any:
 
 
 def _check(runner: Runner, header: Facts) -> Facts:
-    """Trials with seeds derived from 42, each: reference, then candidate, on the very same tensors."""
+    """Runs trials with seeds derived from 42: reference, then candidate, on the very same tensors."""
     trials: list[Facts] = []
     facts: Facts = {"trials": trials}
     with _believing(runner), torch.no_grad():
@@ -109,18 +109,18 @@ def _check(runner: Runner, header: Facts) -> Facts:
             given = wire.tensors_of(inputs)
             facts |= {"shapes": [list(t.shape) for t in given], "dtypes": [wire.dtype_name(t.dtype) for t in given]}
             if trials[-1]["max_abs_error"] is None and not trials[-1]["passed"]:
-                break  # another shape: KernelBench looks no further
+                break  # another shape: KernelBench stops here
     return facts
 
 
 def _expected(runner: Runner, seed: int) -> tuple[list[Any], torch.Tensor]:
-    """One trial's inputs, and what the reference makes of them."""
+    """Returns one trial's inputs and the reference's output."""
     pair: SharedPair = runner.pair
     try:
         inputs = pair.inputs(runner, seed)
         _seed(seed)
         pair.model = runner.placed(pair.model)
-        _seed(seed)  # once more for the other model, and not between the calls: a reference that draws moves on
+        _seed(seed)  # once more for the other model, not between the calls: a reference that draws moves on
         pair.custom = runner.placed(pair.custom)
         output = pair.model(*inputs)
         runner.settle()
@@ -132,7 +132,7 @@ def _expected(runner: Runner, seed: int) -> tuple[list[Any], torch.Tensor]:
 
 
 def _candidate_call(runner: Runner, inputs: list[Any]) -> Any:
-    """One call of the candidate, with what the functional machine needs to know around it."""
+    """Calls the candidate once, with the preparation that the functional machine needs."""
     pair: SharedPair = runner.pair
     weights = [*pair.custom.parameters(), *pair.custom.buffers()] if isinstance(pair.custom, torch.nn.Module) else []
     for tensor in (*wire.tensors_of(inputs), *weights):
@@ -145,7 +145,7 @@ def _candidate_call(runner: Runner, inputs: list[Any]) -> Any:
 
 
 def _compared(expected: torch.Tensor, got: Any, tolerance: float) -> Facts:
-    """Shape and `allclose`, nothing else; what is no tensor raises, as it does there."""
+    """Compares the shape and by `allclose`, nothing else; a value that is no tensor raises, as in KernelBench."""
     if expected.shape != got.shape:
         reason = f"Output shape mismatch: expected {tuple(expected.shape)}, got {tuple(got.shape)}"
         return {"passed": False, "max_abs_error": None, "tolerance": tolerance, "reason": reason}
@@ -157,7 +157,7 @@ def _compared(expected: torch.Tensor, got: Any, tolerance: float) -> Facts:
 
 
 def _time(runner: Runner, header: Facts) -> Facts:
-    """The candidate, then the reference, each on one set of inputs for all calls."""
+    """Times the candidate, then the reference, each on one set of inputs for all calls."""
     pair: SharedPair = runner.pair
     facts = {}
     with _believing(runner), torch.no_grad():
@@ -168,7 +168,7 @@ def _time(runner: Runner, header: Facts) -> Facts:
 
 
 def _event_times(model: Any, inputs: list[Any], calls: int, on_gpu: bool) -> list[float]:
-    """Milliseconds by CUDA events, L2 filled with other data before each; the first call is discarded."""
+    """Returns milliseconds by CUDA events, with L2 filled with other data before each; the first call is discarded."""
     for _ in range(WARM_UPS):
         model(*inputs)
         torch.cuda.synchronize()
@@ -193,7 +193,7 @@ def _seed(seed: int) -> None:
 
 
 def _believing(runner: Runner) -> Any:
-    """As candidate code runs at other times, but without the log of operators: nothing is attested here."""
+    """Watches as for other candidate calls, but without the operator log: nothing is attested here."""
     watch = runner._watching()
     watch.modes = runner.pretend()
     return watch

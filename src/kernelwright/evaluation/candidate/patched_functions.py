@@ -1,7 +1,7 @@
-"""The functions of Python and torch that others rely on, as they were before the candidate came.
+"""Detects replaced functions of Python and torch, by comparing them with those from before the candidate.
 
-A comparison of objects sees every way to replace one, whatever the text looks like. What this does not do: see what was
-put back in time, or names that a module only gets when it is first used.
+A comparison of objects sees every way of replacing one, whatever the text looks like. It does not see a replacement
+that was undone in time, or names that a module only gets at its first use.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import torch
 from kernelwright.evaluation.candidate.fake_torch import libraries
 
 _OWN_DOING = {("torch", "manual_seed"), ("torch.nn.Module", "__init__"), ("torch.nn.Module", "__setstate__")}
-"""What torch itself replaces when its compiler is imported."""
+"""Functions that torch itself replaces when its compiler is imported."""
 _OPERATORS = frozenset(torch._C._dispatch_get_all_op_names())
-"""All that torch has without its late parts: asked for in the zygote, since it takes 10 ms."""
+"""All operators of torch without its late parts. Read in the zygote, since it takes 10 ms."""
 _IGNORED = {"__dict__", "__weakref__", "__doc__", "__module__"}
 
 
 class Originals:
-    """Keeps who is called what, and says which names mean something else now."""
+    """Keeps the object behind each name, and reports names that mean another object now."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Any, dict[str, Any]]] = {}
         self._registered: set[str] = set()
 
     def keep(self) -> None:
-        """Takes everything as it is now for original."""
+        """Records the current objects as the originals."""
         self._registered = set(torch.library._impls)
         self._kept = {name: (owner, _functions(owner)) for name, owner in _owners().items()}
 
     def changed(self) -> list[str]:
-        """Names of functions that are others than those kept."""
+        """Returns names of functions that differ from the recorded ones."""
         found = []
         for name, (owner, kept) in self._kept.items():
             now = _members(owner)
@@ -47,9 +47,10 @@ class Originals:
 
 
 def _computes(name: str) -> bool:
-    """Whether what is registered as `aten/relu/CPU` computes in place of an operator that torch had from the first.
+    """Tells whether a registration such as `aten/relu/CPU` replaces an operator that torch had from the start.
 
-    Parts of torch that are imported late, such as its compiler, bring operators of their own."""
+    Parts of torch that are imported late, such as its compiler, bring operators of their own.
+    """
     operator, _, key = name.rpartition("/")
     space = operator.partition("/")[0]
     if operator.replace("/", "::", 1) not in _OPERATORS or "c10d" in space:  # torch.distributed completes its own

@@ -2,7 +2,7 @@
 
 It is confined as the others are, but starts processes: each step is a fork of its own that can start none itself. A
 script runs in a fork of this interpreter, which has numpy and torch loaded; a program replaces its fork. When a step
-ends, in time or not, nothing of it is left running.
+ends, in time or not, none of its processes is left running.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def serve(channel: Channel, level: str) -> None:
 
 @dataclass
 class _Ended:
-    """How a step ended. `status` is the exit status, or minus the signal's number."""
+    """The end of a step. `status` is the exit status, or minus the signal's number."""
 
     status: int
     timeout: bool
@@ -77,7 +77,7 @@ def _step(header: dict[str, Any], level: str) -> dict[str, Any]:
 
 
 def _run(header: dict[str, Any], filtered: bool) -> _Ended:
-    """One fork, from its start to the end of all that it left behind."""
+    """Runs one fork, from its start to the end of all processes that it left behind."""
     pipes = [os.pipe(), os.pipe()]
     started = time.monotonic()
     pid = os.fork()
@@ -134,7 +134,8 @@ def _collect(reads: list[int], pid: int, deadline: float) -> list[bytes]:
 
 
 def _become(header: dict[str, Any], outputs: list[int], filtered: bool) -> None:
-    """In the fork: the step's own limits and outputs, then the script or the program. Does not return."""
+    """Runs in the fork: sets the step's own limits and outputs, then runs the script or the program. Does not
+    return."""
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -154,7 +155,7 @@ def _become(header: dict[str, Any], outputs: list[int], filtered: bool) -> None:
 
 
 def _pretended_gpu(source: str) -> AbstractContextManager[Any]:
-    """For a script that makes tensors on `cuda`: torch puts them into plain memory."""
+    """Makes torch put `cuda` tensors into plain memory, for a script that uses them."""
     if "cuda" not in source:
         return contextlib.nullcontext()
     from kernelwright.evaluation.candidate import fake_cuda

@@ -1,8 +1,8 @@
 """The replayer: a trusted child that repeats the launches of traced calls, of one candidate after another.
 
-Of a candidate only device code comes here; its host code stays in the runner that traced it (`traced_runner`). So one
-process, with the GPU opened once, serves many candidates. What their kernels may do is what they may do in any process
-that shares a block with the referee: inputs there are the referee's to doubt, and expected outputs are elsewhere. A
+Only a candidate's device code comes here; its host code stays in the runner that traced it (`traced_runner`). So one
+process, with the GPU opened once, serves many candidates. Their kernels can do no more here than in any process that
+shares a block with the referee: the referee does not trust the inputs there, and expected outputs are elsewhere. A
 kernel that meets a fault ends this process, and another one takes its place.
 
 Messages in: `load`, `exchange`, `run`, `release`. Out: `ready`, `loaded`, `exchanged`, `ran`, `released`, `failed`.
@@ -35,7 +35,8 @@ _NO_TIMES = devices.Times(0.0, 0.0, 0.0, False)
 
 @dataclasses.dataclass
 class ReplayedLaunch:
-    """One launch, ready but for addresses: `places` has (parameter, offset in it, buffer, bytes into the buffer)."""
+    """One launch, complete except for addresses: `places` has (parameter, offset in it, buffer, bytes into the
+    buffer)."""
 
     program: Any
     entry: str
@@ -46,7 +47,7 @@ class ReplayedLaunch:
     places: list[tuple[int, int, int, int]]
 
     def arguments(self, addresses: Sequence[int]) -> list[bytes]:
-        """The parameters' bytes, with each buffer at its address."""
+        """Returns the parameters' bytes, with each buffer's address filled in."""
         args = list(self.args)
         for index, offset, buffer, into in self.places:
             address = (addresses[buffer] + into).to_bytes(8, "little")
@@ -55,7 +56,7 @@ class ReplayedLaunch:
 
 
 class Replayer:
-    """The candidate at hand: its device code, the launches of a call, and what they work on."""
+    """The current candidate: its device code, the launches of a call, and their buffers."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -73,8 +74,8 @@ class Replayer:
         return GpuRuntime(_refused) if self.device.name == "cuda" else Runtime(_refused)
 
     def load(self, message: Frame) -> dict[str, Any]:
-        """Takes a trace in place of the one before, with its device code and weights, which are put on the device with
-        the first call. Raises `TaskError` for a trace that no runner makes."""
+        """Loads a trace in place of the previous one, with its device code and weights. The first call puts the weights
+        on the device. Raises `TaskError` for a trace that no runner makes."""
         header = message.header
         self._forget()
         for name, code in header["codes"].items():
@@ -110,22 +111,22 @@ class Replayer:
         self.runtime = self._fresh_runtime()
 
     def exchange(self, message: Frame) -> dict[str, Any]:
-        """Opens the block that the referee shares, in place of the one before; with an empty handle, none. Answers with
-        what device code is to be built for; nothing where there is no GPU."""
+        """Opens the block that the referee shares, in place of the previous one; an empty handle only closes. Returns
+        the architecture to build device code for; empty without a GPU."""
         self._forget()
         self.calls.exchange(message.header["handle"], message.header["nbytes"])
         return {"arch": architecture() if self.device.name == "cuda" else ""}
 
     def release(self, message: Frame) -> dict[str, Any]:
-        """Forgets the candidate before; with `all`, gives all of its memory back to the device."""
+        """Forgets the previous candidate; with `all`, returns all of its memory to the device."""
         self._forget()
         self.calls.exchange("", 0)
         devices.give_back(self.device.name, everything=message.header.get("all", False))
         return {}
 
     def run(self, message: Frame) -> dict[str, Any]:
-        """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block. With
-        `moves` only what is filled and copied, where calls have been: `idle` says whether launches change nothing."""
+        """Runs full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block.
+        With `moves` it only fills and copies, after calls have run: `idle` tells whether launches change nothing."""
         header = message.header
         self.weights = {number: tensor.to(self.device.name) for number, tensor in self.weights.items()}
         if header["fresh"]:
@@ -139,7 +140,7 @@ class Replayer:
         devices.poison(self.device, header["outputs"], len(given))
         self.device.soil()
         results, times, copies = self._called(header, given)
-        if header["moves"]:  # memory that was never written may still hold what the launches left there
+        if header["moves"]:  # memory that was never written may still hold results of the launches
             results = [self._replay(tensors, launches=False, poisoned=True) for tensors in given]
         places = [[(slot * header["stride"], *place) for place in header["outputs"]] for slot in range(len(results))]
         pairs = [pair for row, result in zip(places, results, strict=True) for pair in zip(row, result, strict=True)]
@@ -166,8 +167,8 @@ class Replayer:
         return results, times, times
 
     def _replay(self, given: Tensors, launches: bool = True, poisoned: bool = False) -> Tensors:
-        """One call: memory is made, kernels are launched, and the outputs are views of what was made. Without
-        `launches`, only what is filled and copied; `poisoned`: memory that is made holds NaN."""
+        """Replays one call: allocates memory, launches kernels, and returns the outputs as views of that memory.
+        Without `launches`, only fills and copies; with `poisoned`, allocated memory holds NaN."""
         blocks = [self._block(given, number) for number in range(len(self.buffers))]
         addresses = [block.data_ptr() if block is not None else 0 for block in blocks]
         self.runtime.given(given, self.weights.values())
@@ -185,7 +186,7 @@ class Replayer:
         return [self._view(blocks, place) for place in self.outputs]
 
     def _move(self, blocks: list[torch.Tensor | None], after: int) -> None:
-        """What is filled or copied after so many launches."""
+        """Fills and copies the memory whose turn is after this number of launches."""
         for one in self.moves:
             if one["after"] == after:
                 to, source = self._view(blocks, one["to"]), one["source"]

@@ -1,8 +1,8 @@
 """The runner: the sandboxed child that loads one candidate and calls it.
 
-It is given the candidate's text, constructor arguments, weights, and one call's inputs at a time; it returns the bytes
-of the outputs and what was seen while they were computed. It never holds seeds of inputs, expected outputs, tolerances
-or the reference's source, so there is nothing here for a candidate to find. Nothing it says about itself is trusted
+It receives the candidate's text, constructor arguments, weights, and one call's inputs at a time. It returns the bytes
+of the outputs and the observations made while they were computed. It never holds seeds of inputs, expected outputs,
+tolerances or the reference's source, so a candidate can find none of them here. None of its own statements is trusted
 for correctness: the judge compares bytes.
 
 Messages in: `load`, `model`, `call`, `strict`, and `built` in answer to a `build`. Out: `ready`, `loaded`, `made`,
@@ -45,7 +45,7 @@ from kernelwright.tasks import gradients
 
 
 class _MissingLibraries(importlib.abc.MetaPathFinder):
-    """Last on the path: notes which third-party libraries a candidate asked for in vain."""
+    """Records the third-party libraries that a candidate failed to import; the last finder on the path."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -62,14 +62,14 @@ class _MissingLibraries(importlib.abc.MetaPathFinder):
 
 
 class Runner:
-    """State of one candidate's life: its module, its model, and the runtime that launches its kernels."""
+    """The state of one candidate: its module, its model, and the runtime that launches its kernels."""
 
     more: ClassVar[dict[str, str]] = {}
     """Further messages that a kind of runner answers: the method's name, and the kind of its answer."""
     fenced: ClassVar[bool] = True
-    """Whether the candidate's Python code is kept out of the memory that plays the device's."""
+    """True if the candidate's Python code is kept out of the memory that stands for the device's."""
     launch_ms = 0.0
-    """`Device.launch_ms`; told before there is a candidate."""
+    """`Device.launch_ms`; reported before there is a candidate."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -89,35 +89,35 @@ class Runner:
         self.module: types.ModuleType | None = None
         self.model: Any = None
         self.copies: weight_copies.Copies = []
-        """Those of the weights that the model's constructor has made."""
+        """Copies of the weights that the model's constructor has made."""
         self.entry = "ModelNew"
         self.on_cuda = True
-        self.buffers: list[torch.Tensor] = []  # the inputs of the call before
+        self.buffers: list[torch.Tensor] = []  # the inputs of the previous call
         self.pair: Any = None  # with the reference, of `kernelbench_runner` only
         self.modes: list[Any] = []
-        """Under which the candidate runs at the moment; none while it does not."""
+        """The modes under which the candidate runs at the moment; none while it does not."""
 
     def make_runtime(self) -> Any:
-        """What launches this candidate's kernels: here, the functional machine."""
+        """Returns the runtime that launches this candidate's kernels: here, the functional machine."""
         return Runtime(self._build, on_host=HOST.__contains__)
 
     def pretend(self) -> list[Any]:
-        """Modes under which candidate code believes in a GPU."""
+        """Returns the modes that pretend a GPU to candidate code."""
         return [fake_cuda.FakeCuda(self.runtime.register)] if self.on_cuda else []
 
     def received(self, value: Any) -> Any:
-        """A value from the judge, with its tensors where the candidate expects them."""
+        """Returns a value from the judge, with its tensors on the device where the candidate expects them."""
         return value
 
     def sent(self, tensor: torch.Tensor) -> torch.Tensor:
-        """An output in host memory."""
+        """Returns an output in host memory."""
         return tensor
 
     def ready(self) -> None:
-        """Leaves nothing useful where a call might read what it has not written."""
+        """Poisons memory that a call might read before it has written it."""
 
     def settle(self) -> None:
-        """Waits for what a call has started."""
+        """Waits for the work that a call has started."""
 
     def _build(self, request: BuildRequest) -> BuildResult:
         """Asks the builder, through the judge. Raises `ChannelClosed` when the judge is gone."""
@@ -139,13 +139,13 @@ class Runner:
             self.runtime.register = handed_over
 
     def load(self, message: Frame) -> dict[str, Any]:
-        """Executes the candidate's module; there are no facts to it but that it worked."""
+        """Executes the candidate's module; success returns no facts."""
         hide_harness()
         self.load_candidate(message.header)
         return {}
 
     def load_candidate(self, header: dict[str, Any]) -> None:
-        """As `load`, from the fields of its message."""
+        """Loads as `load` does, from the fields of its message."""
         self.entry = header["entry_point"]
         self.on_cuda = header["language"] != "cpp"
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
@@ -164,7 +164,7 @@ class Runner:
         text, path = header["source"], "candidate.py"
         module = types.ModuleType("candidate")
         module.__file__ = os.path.abspath(path)
-        # A file and a line cache: candidates and torch.jit ask for their own source.
+        # A file and a line cache: candidates and torch.jit read their own source.
         with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(text)
         linecache.checkcache()
@@ -180,7 +180,7 @@ class Runner:
             module.__dict__[self.entry] = gradients.differentiated(module.__dict__[self.entry])
 
     def candidate_class(self) -> Any:
-        """What the candidate defines under the name of its entry point."""
+        """Returns the candidate's object of the entry point's name."""
         assert self.module is not None
         return self.module.__dict__[self.entry]
 
@@ -195,15 +195,15 @@ class Runner:
         with self._watching():
             build = self.candidate_class()
             self.model = self.placed(build(**init) if isinstance(init, dict) else build(*init))
-        self.copies.clear()  # what follows is our doing, not watched: it is of nobody else's making
+        self.copies.clear()  # the copies that follow are ours, made outside the watch
         return {"weights": load_weights(self.model, state, self.copies)}
 
     def placed(self, model: Any) -> Any:
-        """The candidate's model where its inputs will be."""
+        """Returns the candidate's model on the device of its inputs."""
         return model
 
     def call(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
-        """One forward pass on fresh contents; returns facts and outputs."""
+        """Runs one forward pass on fresh contents; returns facts and outputs."""
         inputs = self.received(wire.unpack_values(message)[0])
         if message.header.get("reuse"):
             inputs = self._at_same_addresses(inputs)
@@ -222,7 +222,7 @@ class Runner:
             with FENCE.around(given):
                 result = self.model(*inputs)
             self.settle()
-            # The bytes before anything else, and still under the log: what runs after its call is the call's, too.
+            # Read the bytes first, and still under the log: code that runs after the call counts as the call's, too.
             outputs, problems = plain_outputs(result, given)
             with torch._C.DisableTorchFunction():
                 packed = [wire.pack_tensor(t, read_bytes(self.sent(t))) for t in outputs]
@@ -240,20 +240,20 @@ class Runner:
         return report, packed
 
     def finished(self) -> Any:
-        """What device code did in the call that ended. Host functions of a CUDA candidate are no kernels of its own: on
-        a GPU they could not touch the tensors that they work on here."""
+        """Returns the device code's facts of the call that ended. Host functions of a CUDA candidate do not count as
+        its kernels: on a GPU they could not touch the tensors that they work on here."""
         facts = self.runtime.end_call()
         if self.on_cuda:
             facts.own_calls = 0
         return facts
 
     def foreign(self, outputs: Sequence[torch.Tensor], facts: Any) -> list[list[int]]:
-        """Number and size of the outputs that hold what neither kernels nor glue made."""
+        """Returns number and size of the outputs whose values neither kernels nor glue made."""
         strange = [self.operators.is_foreign(t, written_bytes(facts, t) > 0) for t in outputs]
         return [[i, outputs[i].numel()] for i, is_strange in enumerate(strange) if is_strange]
 
     def _at_same_addresses(self, inputs: Any) -> Any:
-        """Copies the inputs into the memory of the call before, where shapes and dtypes are the same."""
+        """Copies the inputs into the memory of the previous call, if shapes and dtypes are the same."""
         flat = wire.tensors_of(inputs)
         if [(t.shape, t.dtype) for t in flat] != [(t.shape, t.dtype) for t in self.buffers]:
             return inputs
@@ -261,11 +261,11 @@ class Runner:
         return wire.replace_tensors(inputs, [overwritten(old, new) for old, new in pairs])
 
     def _watching(self) -> Any:
-        """Fake CUDA, the operator log and captured output, for as long as candidate code runs."""
+        """Pretends CUDA, logs operators and captures output while candidate code runs."""
         return _Watch(self)
 
     def state(self) -> dict[str, Any]:
-        """What the judge wants to know besides outputs, in every answer."""
+        """Returns the observations that every answer carries besides outputs."""
         runtime = self.runtime
         return {
             "unsupported": [str(name)[:500] for name in runtime.unsupported[:100]],
@@ -283,7 +283,7 @@ class Runner:
 def hide_harness() -> None:
     """Removes the evaluation's modules from `sys.modules`, so that a candidate cannot fetch and change them.
 
-    Modules that are loaded keep working. A candidate that imports one gets another copy, and the import is noted.
+    Modules that are loaded keep working. A candidate that imports one gets another copy, and the import is recorded.
     """
     import kernelwright
 
@@ -394,17 +394,17 @@ _OPTIONS = frozenset(
     " verbose with_cuda with_sycl is_python_module is_standalone with_pytorch_error_handling keep_intermediates use_pch"
     " no_implicit_headers".split()
 )
-"""What torch's builders take by name, in this version or another, beside names and sources."""
+"""The options of torch's builders by name, of all versions, beside names and sources."""
 
 
 def _known_options(function: str, given: dict[str, Any]) -> None:
-    """Raises TypeError, as torch does, for an argument that there never was."""
+    """Raises TypeError, as torch does, for an argument that no version has."""
     if unknown := sorted(given.keys() - _OPTIONS):
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}")
 
 
 def _imported(name: str, library: str) -> Any:
-    """The module of an extension that torch built."""
+    """Imports the module of an extension that torch built."""
     import importlib.util
 
     spec = importlib.util.spec_from_file_location(name, library)
@@ -426,10 +426,10 @@ def load_weights(
 ) -> str:
     """Gives the candidate the reference's weights: by name, else by order of equal shapes, else as constructed.
 
-    A file without Python (`as_module`) has none of its own and is called with the reference's: they are there by name.
-    Returns which of these it was: `none`, `names`, `order` or `seed`. Both models were constructed under one seed, so
+    A file without Python (`as_module`) has no weights of its own and is called with the reference's, which are set by
+    name. Returns the way used: `none`, `names`, `order` or `seed`. Both models were constructed under one seed, so
     `seed` still means equal weights when the candidate makes its parameters in the reference's order. Copies follow:
-    those that were `built` with the model, noted there when it is `new`, and others where they are easily seen.
+    those that were `built` with the model, recorded there when it is `new`, and others if they are easily found.
     """
     if not state or not isinstance(model, torch.nn.Module):
         return "none"
@@ -459,9 +459,9 @@ def load_weights(
 
 
 def plain_outputs(result: Any, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[str, str]]]:
-    """The tensors of a result, read by address, and what is wrong with them as objects: (rule, evidence) pairs.
+    """Returns the tensors of a result, read by address, and their faults as objects: (rule, evidence) pairs.
 
-    No method of the candidate's is asked: it would run when the call is over and its clock stands still.
+    No method of the candidate's objects is called: it would run after the call, when its clock has stopped.
     """
     with torch.no_grad(), torch._C.DisableTorchFunction():
         return _plain_outputs(result, [torch.Tensor.untyped_storage(t).data_ptr() for t in inputs])
@@ -497,13 +497,15 @@ def _plain_outputs(result: Any, inputs: Sequence[int]) -> tuple[list[torch.Tenso
 
 
 def written_bytes(facts: Any, tensor: torch.Tensor) -> int:
-    """Bytes that kernels stored into a tensor's memory; on a GPU, where that is not known, whether any kernel ran."""
+    """Returns the bytes that kernels stored into a tensor's memory; on a GPU, which does not count them, nonzero if any
+    kernel ran."""
     address = tensor.untyped_storage().data_ptr()
     return int(facts.written.get(address, facts.written.get(0, 0)))
 
 
 def read_bytes(tensor: torch.Tensor) -> bytes:
-    """The tensor's values in row-major order, copied by address, so that no method of a candidate's object is asked."""
+    """Returns the tensor's values in row-major order, copied by address, so that no method of a candidate's object
+    runs."""
     if not torch.Tensor.is_contiguous(tensor):
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
     count = tensor.numel() * tensor.element_size()
@@ -511,4 +513,4 @@ def read_bytes(tensor: torch.Tensor) -> bytes:
 
 
 _BYTE = ctypes.c_char
-"""A type: functions of `ctypes` may be others by the time they are needed."""
+"""A type, saved here: functions of `ctypes` may be replaced by the time they are needed."""

@@ -1,7 +1,7 @@
 """A runner that calls a candidate at a size that is too large to run: on sparse memory, a few blocks of each launch.
 
-Messages as the runner's; `model` and `call` bring the shapes that the tensors are to have, and a few values of each.
-There are no outputs: what it says is what its launches did wrong.
+It takes the runner's messages; `model` and `call` bring the tensors' shapes and a few values of each. There are no
+outputs: it reports the faults of the launches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _READS = ("numpy", "tolist", TO_HOST)
 
 
 class SampledRunner(runner.Runner):
-    """State of one candidate's sampled call."""
+    """The state of one candidate's sampled call."""
 
     fenced = False
 
@@ -34,11 +34,12 @@ class SampledRunner(runner.Runner):
         self.runtime.doubt = self._doubt
 
     def make_runtime(self) -> SampledRuntime:
-        """Runs a few blocks of each launch."""
+        """Returns a runtime that runs a few blocks of each launch."""
         return SampledRuntime(self._build)
 
     def _doubt(self) -> bool:
-        """Whether host code has read values, after which its launches may be of another size than they would be."""
+        """Tells whether host code has read values, after which its launches may differ in size from those of a whole
+        call."""
         read = [name for name, _ in (*self.sparse.seen, *self.runtime.library_ops)]
         return self.sparse.asked or any(name in _READS for name in read)
 
@@ -54,7 +55,7 @@ class SampledRunner(runner.Runner):
         return {"weights": "none"}
 
     def call(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
-        """One forward pass; the facts hold the launches, nothing is said of outputs."""
+        """Runs one forward pass; the facts hold the launches, and there are no outputs."""
         inputs, shapes, exact = wire.unpack_values(message)[0], message.header["shapes"], message.header["exact"]
         whole = _enlarged(wire.tensors_of(inputs), shapes)
         self.runtime.given(whole, runner.weights_of(self.model))

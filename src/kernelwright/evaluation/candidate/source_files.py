@@ -1,8 +1,8 @@
-"""What `torch.utils.cpp_extension.load` is given: files, with the headers that their author has put beside them.
+"""Reads the files given to `torch.utils.cpp_extension.load`, with the headers that their author has put beside them.
 
-The builder sees texts and no files, so an include of such a header is replaced by what the header holds. This happens
-in the runner, which reads what the candidate could read itself. Files of one language become one text, in which each
-header stands once, whether or not it says `#pragma once`.
+The builder sees texts and no files, so an include of one of those headers is replaced by the header's text. This
+happens in the runner, which reads only what the candidate could read itself. Files of one language become one text, in
+which each header stands once, whether or not it says `#pragma once`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 from collections.abc import Sequence
 
 MAX_CHARACTERS = 4 << 20
-"""Of all texts together."""
+"""A bound on the characters of all texts together."""
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)[^\n]*', re.MULTILINE)
 _ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b[^\n]*", re.MULTILINE)
 
 
 class SourceFiles:
-    """Reads files of one language; `folders` are searched for headers, after the folder of the file that wants one."""
+    """Reads files of one language; `folders` are searched for headers, after the folder of the including file."""
 
     def __init__(self, folders: Sequence[str] | str | None = None) -> None:
         self.folders = [folders] if isinstance(folders, str) else [str(folder) for folder in folders or ()]
@@ -26,11 +26,11 @@ class SourceFiles:
         self.room = MAX_CHARACTERS
 
     def text(self, path: str) -> str:
-        """A file's text with its headers."""
+        """Returns a file's text with its headers."""
         return self.with_headers(self._read(path), os.path.dirname(os.path.abspath(path)))
 
     def with_headers(self, text: str, folder: str | None = None) -> str:
-        """`text` with the headers that are found; `folder` is where its file lies, if it has one."""
+        """Returns `text` with the headers that are found; `folder` is its file's folder, if it has a file."""
 
         def header(match: re.Match[str]) -> str:
             quoted, bracketed = match.groups()

@@ -1,8 +1,8 @@
-"""Tensors of any size that take memory only where they are touched, and a torch mode that makes candidates get them.
+"""Tensors of any size that take memory only where they are touched, and a torch mode that gives them to candidates.
 
-A float32 of 4096 x 393216 costs nothing until a kernel's block reads or writes some of it. Under `SparseOperators`
-factories give such tensors, views work as ever, small operators compute, and what would go through more than `SMALL`
-elements is left out: its result has the right shape, strides and dtype, and zeros.
+A float32 tensor of 4096 x 393216 costs nothing until a kernel's block reads or writes some of it. Under
+`SparseOperators` factories return sparse tensors, views work as usual, and small operators compute. An operator on more
+than `SMALL` elements is skipped: its result has the right shape, strides and dtype, and zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from kernelwright.evaluation.candidate import fake_cuda
 
 SMALL = 1 << 20
-"""Elements up to which tensors are plain and operators compute."""
+"""The number of elements up to which tensors are plain and operators compute."""
 _TILE = 2 << 20
 _MAX_MAPPINGS = 4096
 _NORESERVE = 0x4000
@@ -29,11 +29,12 @@ _FIXED = 0x10
 
 
 class Undecided(RuntimeError):
-    """What a candidate wants to know cannot be known without running it at this size."""
+    """The candidate needs a value that cannot be known without running it at this size."""
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int] | None = None) -> torch.Tensor:
-    """A tensor of zeros in memory that comes as it is touched. Raises `Undecided` where not even addresses are left."""
+    """Returns a tensor of zeros in memory that is allocated on touch. Raises `Undecided` if not even addresses are
+    left."""
     strides = _row_major(shape) if strides is None else strides
     count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
     if not count:
@@ -43,9 +44,9 @@ def zeros(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int] | Non
 
 
 def filled(sample: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor that repeats the values of a sample of at least one element, in row-major order.
+    """Returns a tensor that repeats the values of a sample of at least one element, in row-major order.
 
-    A large one is one file mapped again and again, copied where it is written: reading all of it takes no memory.
+    A large one is one file mapped repeatedly, copied on write: reading all of it takes no memory.
     """
     count, values = math.prod(shape), sample.reshape(-1)
     if count <= SMALL:
@@ -75,14 +76,14 @@ def _row_major(shape: Sequence[int]) -> list[int]:
 
 
 def _reserve(nbytes: int) -> mmap.mmap:
-    """Whole pages of zeros that nothing stands behind yet."""
+    """Reserves whole pages of zeros without memory behind them yet."""
     rounded = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     try:
         made = mmap.mmap(-1, rounded, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
     except OSError as error:
         raise Undecided(f"{nbytes} bytes cannot even be reserved: {error.strerror}") from None
     with contextlib.suppress(OSError):
-        made.madvise(mmap.MADV_NOHUGEPAGE)  # where one byte is touched, 4 KB come and not 2 MB
+        made.madvise(mmap.MADV_NOHUGEPAGE)  # touching one byte then takes 4 KB and not 2 MB
     return made
 
 
@@ -106,17 +107,17 @@ def _libc_mmap() -> Any:
 
 
 def _map(address: int, nbytes: int, file: int) -> None:
-    """Puts the beginning of a file at an address that is ours already."""
+    """Maps the beginning of a file at an address that we have reserved."""
     flags = mmap.MAP_PRIVATE | _NORESERVE | _FIXED
     if _libc_mmap()(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0) != address:
         raise Undecided(f"memory cannot be mapped (error {ctypes.get_errno()})")
 
 
 class SparseOperators(fake_cuda.OperatorLog):
-    """Operators over tensors that are mostly not there.
+    """Operators over tensors that mostly have no memory.
 
-    `doubtful`: values are not those of a whole call from here on. What then asks for a value, to decide by it, raises
-    `Undecided` and sets `asked`, since everything after it would rest on a wrong one.
+    `doubtful` is true once values are not those of a whole call. An operator that then asks for a value, to decide by
+    it, raises `Undecided` and sets `asked`, since everything after it would rest on a wrong value.
     """
 
     def __init__(self) -> None:
@@ -125,7 +126,8 @@ class SparseOperators(fake_cuda.OperatorLog):
         self.asked = False
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """As torch does it up to `SMALL` elements and for views; beyond, the result's shape without its values."""
+        """Runs an operator as torch does, up to `SMALL` elements and for views; beyond, returns the result's shape
+        without values."""
         tensors = list(fake_cuda.tensors_in([*args, *kwargs.values()]))
         if tensors and _tells_values(func) and (self.doubtful or any(t.numel() > SMALL for t in tensors)):
             self.asked = True
@@ -147,13 +149,13 @@ class SparseOperators(fake_cuda.OperatorLog):
 
 
 def _tells_values(func: Any) -> bool:
-    """Whether an operator's result other than a tensor, or its shape, depends on values."""
+    """Tells whether a result that is no tensor, or a result's shape, depends on values."""
     tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
     return bool(tags & set(func.tags)) or bool(func._schema.returns and not _makes_tensors(func))
 
 
 def _may_grow(tensors: Sequence[torch.Tensor], args: Sequence[Any]) -> bool:
-    """Whether a result could have more than `SMALL` elements although no tensor that goes in has."""
+    """Tells whether a result could have more than `SMALL` elements although no input tensor has."""
     return math.prod(max(1, t.numel()) for t in tensors) > SMALL or any(isinstance(a, (list, tuple)) for a in args)
 
 
@@ -162,7 +164,7 @@ def _makes_tensors(func: Any) -> bool:
 
 
 def _unchanged(func: Any, args: Any, kwargs: Any) -> Any:
-    """What an operator that writes into large tensors returns, with nothing written."""
+    """Returns the result of an operator that writes into large tensors, without writing."""
     schema = func._schema
     written = [
         (i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
@@ -174,7 +176,7 @@ def _unchanged(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def shapes(func: Any, args: Any, kwargs: Any) -> Any:
-    """What an operator makes of tensors without memory; None where that cannot be known so."""
+    """Returns an operator's result on tensors without memory; None if it cannot be known that way."""
     swapped = {k: _to_meta(v) for k, v in kwargs.items() if k != "generator"}
     if any(a.name == "device" for a in func._schema.arguments):
         swapped["device"] = torch.device("meta")
@@ -193,7 +195,7 @@ def _to_meta(value: Any) -> Any:
 
 
 def _sparse(value: Any) -> Any:
-    """The same nest with memory that comes as it is touched in place of none."""
+    """Returns the same nest with memory that is allocated on touch in place of none."""
     if isinstance(value, torch.Tensor):
         return zeros(value.shape, value.dtype, value.stride())
     if isinstance(value, (list, tuple)):

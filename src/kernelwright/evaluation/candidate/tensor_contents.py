@@ -1,4 +1,4 @@
-"""What tensors of a call hold: whether they have changed, and other contents in the same memory."""
+"""Compares the contents of a call's tensors, and writes other contents into the same memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 
 _WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers by their bytes."""
+"""Integer dtypes by their size in bytes."""
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors hold the same values, NaN equal to NaN."""
+    """Tells whether two tensors hold the same values, NaN equal to NaN."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if not a.dtype.is_floating_point and not a.dtype.is_complex:
@@ -24,13 +24,14 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def overwritten(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """A tensor with other values, as a kernel would leave it: torch's count of its versions does not show."""
+    """Returns a tensor with other values, written as a kernel would: torch's version counter does not show it."""
     old.data.copy_(new)
     return old
 
 
 def changed(before: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> list[int]:
-    """Which tensors, by number, hold other values now, whatever a candidate has made of their class and methods."""
+    """Returns the numbers of tensors that hold other values now, whatever a candidate has made of their class and
+    methods."""
     with torch.no_grad(), torch._C.DisableTorchFunction():
         now = [torch.Tensor.detach(t) for t in given]
         return [i for i, (a, b) in enumerate(zip(before, now, strict=True)) if not same_bits(a, b)]

@@ -1,10 +1,10 @@
-"""A runner that notes what a call would launch, at full size, and runs nothing: on memory that nothing stands behind.
+"""A runner that records a call's launches at full size and runs nothing: its tensors have no memory behind them.
 
-Messages as the runner's, with `trace` in place of `call`: the arguments of a full-size call come without their values.
-A call whose host code does no more than make memory, fill or copy it, look at shapes and launch kernels does the same
-whatever the values are; then its launches stand for it, and can be repeated on a GPU by a process that never runs its
-host code (`replayer`). Whatever else host code does, reading or computing or keeping something for the next call, is
-told as an error, and such a candidate goes the usual way.
+It takes the runner's messages, with `trace` in place of `call`: the arguments of a full-size call come without their
+values. If a call's host code only allocates, fills or copies memory, reads shapes and launches kernels, it does the
+same whatever the values are. Then its launches stand for it, and a process that never runs its host code can repeat
+them on a GPU (`replayer`). Anything else in host code, such as reading or computing values or keeping state for the
+next call, raises an error, and the candidate is judged the usual way.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from kernelwright.machine.tracing import TracingRuntime, Untraceable
 
 _MAKING = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
 _LOOKING = frozenset(("detach", "alias", "is_same_size"))
-"""Operators that are no views by their schema's word, and touch no value."""
+"""Operators that are no views by their schema, and touch no value."""
 _ZEROS = frozenset(("zeros", "zeros_like", "new_zeros"))
 
 
 @dataclasses.dataclass
 class Move:
-    """Memory that is filled with a value, or copied to, after so many launches of its call."""
+    """A fill of memory with a value, or a copy to it, after the call's first `after` launches."""
 
     after: int
     to: torch.Tensor
@@ -40,22 +40,22 @@ class Move:
 
 
 class TracedOperators(fake_cuda.OperatorLog):
-    """Lets a call make memory and views, and notes where it is filled or copied.
+    """Lets a call allocate memory and make views, and records fills and copies.
 
-    In `tracing`, whatever else an operator would do raises `Untraceable`.
+    While `tracing`, any other operator raises `Untraceable`.
     """
 
     def __init__(self, launched: Callable[[], int]) -> None:
-        """`launched` tells how many launches there were."""
+        """Takes `launched`, which returns the number of launches so far."""
         super().__init__()
         self.launched = launched
         self.tracing = False
         self.moves: list[Move] = []
         self.made: list[torch.Tensor] = []
-        """Memory that the call made. It lives as long as the trace, so that no address is given twice."""
+        """Memory that the call allocated. It lives as long as the trace, so that no address is used twice."""
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """As torch does it, within those bounds."""
+        """Runs an operator as torch does, within those bounds."""
         name = func.overloadpacket.__name__
         if not self.tracing or func.is_view or name in _LOOKING:
             return func(*args, **kwargs)
@@ -83,7 +83,7 @@ class TracedOperators(fake_cuda.OperatorLog):
 
 
 def _form(func: Any, args: Any, kwargs: Any) -> torch.Tensor:
-    """What an operator makes, with nothing in it. Raises `Untraceable` where that cannot be known without values."""
+    """Returns an operator's result without values. Raises `Untraceable` if its form depends on values."""
     shapes = sparse_tensors.shapes(func, args, kwargs)
     if shapes is None:
         raise Untraceable(f"{func} makes what cannot be known")
@@ -91,7 +91,7 @@ def _form(func: Any, args: Any, kwargs: Any) -> torch.Tensor:
 
 
 class TracedRunner(Runner):
-    """State of one candidate whose calls are traced."""
+    """The state of one candidate whose calls are traced."""
 
     more: ClassVar[dict[str, str]] = {**Runner.more, "trace": "traced"}
     fenced = False
@@ -102,18 +102,18 @@ class TracedRunner(Runner):
         self.ranges: list[tuple[int, int]] = []
         self._given: list[torch.Tensor] = []
         self.runtime.find = self._find
-        values.bare = True  # what an allocation holds is nothing to a trace, and filling it would take its memory
+        values.bare = True  # a trace needs no contents, and filling allocations would take their memory
 
     def make_runtime(self) -> TracingRuntime:
-        """Notes launches."""
+        """Returns a runtime that records launches."""
         return TracingRuntime(self._build)
 
     def pretend(self) -> list[Any]:
-        """As ever, without NaN in fresh memory."""
+        """Returns the usual modes, without NaN in fresh memory."""
         return [fake_cuda.FakeCuda(self.runtime.register, fresh=lambda tensor: tensor)] if self.on_cuda else []
 
     def trace(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
-        """The launches of a call, its buffers and outputs; with them the weights that launches are given."""
+        """Returns the launches of a call, its buffers and outputs; with them the weights that launches use."""
         first = self._traced(message.header)
         if any(self._traced(message.header) != first for _ in range(message.header["times"] - 1)):
             raise Untraceable("calls in a row launch different things")
@@ -153,8 +153,8 @@ class TracedRunner(Runner):
         return {"launches": launches, "moves": moves, "outputs": places, "buffers": given + made}
 
     def _find(self, address: int) -> tuple[int, int] | None:
-        """The buffer that holds an address, and the bytes into it. Raises `Untraceable` for other memory of torch's
-        that device code was given."""
+        """Returns the buffer that holds an address, and the bytes into it. Raises `Untraceable` for other memory of
+        torch's that device code was given."""
         ranges = [*self.ranges, *map(_range, self.traced.made)]
         for number, (start, nbytes) in enumerate(ranges):
             if start <= address < start + nbytes:
@@ -164,8 +164,8 @@ class TracedRunner(Runner):
         return None
 
     def _place(self, tensor: torch.Tensor, made: bool = False) -> list[Any]:
-        """A tensor as a view of a buffer: its number, dtype, shape, strides, and offset in elements. Raises
-        `Untraceable` for one that is nowhere, or, with `made`, was not made in the call."""
+        """Returns a tensor as a view of a buffer: its number, dtype, shape, strides, and offset in elements. Raises
+        `Untraceable` for a tensor in no buffer, or, with `made`, in one that the call did not allocate."""
         found = self._find(tensor.untyped_storage().data_ptr()) if tensor.untyped_storage().nbytes() else None
         if found is None or (made and found[0] < len(self.ranges)):
             raise Untraceable("an output or a copy is not made in the call")
@@ -177,13 +177,13 @@ class TracedRunner(Runner):
 
 
 def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Address and bytes of the memory that a tensor lies in."""
+    """Returns address and bytes of the memory that a tensor lies in."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.nbytes()
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """All of the memory that a tensor lies in."""
+    """Returns all of the memory that a tensor lies in."""
     return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())  # type: ignore[call-overload,no-any-return]
 
 

@@ -1,8 +1,7 @@
-"""Threads that a candidate starts are watched by the modes under which it was called.
+"""Applies the modes under which a candidate was called to the threads that it starts.
 
-torch keeps its modes thread by thread, so that a thread of a candidate's own would compute without being seen. What
-this does not do: see threads that compiled code starts (what they ask of torch comes through `backends.extension`), or
-forbid any.
+torch keeps its modes per thread, so a candidate's own thread would compute unseen. Threads that compiled code starts
+are not seen (their calls to torch come through `backends.extension`). No thread is forbidden.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from typing import Any
 
 
 def install(modes: Callable[[], Sequence[Any]]) -> None:
-    """Takes the place of what starts threads; once, in a process that never goes back. `modes`: those of now."""
+    """Replaces the functions that start threads. Called once, in a process that never goes back. `modes` returns the
+    modes now."""
     plain = _thread.start_new_thread
 
     def start_new_thread(function: Callable[..., Any], args: Any, kwargs: Any = None) -> int:

@@ -1,9 +1,9 @@
-"""Copies of weights that a candidate made in another layout: they follow when the weights change.
+"""Updates copies of weights that a candidate made in another layout when the weights change.
 
 Honest authors transpose, cast, pad or join weights once. The judge gives a constructed model other weights than it was
-made with, so such a copy would be stale through no fault of its own. Only copies are recognised, element for element;
-what was computed from weights is not. Of what a constructor made, lists and the like are looked through as well; what a
-call has packed away in one of those is a cache, which its author has to keep fresh.
+made with, so the copies would be stale through no fault of the author. Only copies are recognised, element for element;
+values computed from weights are not. For a constructor's tensors, lists and the like are searched as well. A call's
+tensors in lists and the like are a cache, which its author has to keep fresh.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import torch
 
 _MOST_DIMENSIONS = 5
 _DEPTH, _MOST = 4, 4096
-"""How deep in lists and the like tensors are looked for, and how many of them."""
+"""Bounds on the depth in lists and the like at which tensors are searched, and on their number."""
 _OF_TORCH = {"_parameters", "_buffers", "_modules"}
 
 Copies = list[tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]]
-"""A copy or a part of one, the weight it was made of, and the order of the weight's dimensions in it."""
+"""Triples of a copy or a part of one, the weight it was made of, and the order of the weight's dimensions in it."""
 
 
 def copies(model: torch.nn.Module, weights: dict[str, torch.Tensor], packed: bool = True) -> Copies:
-    """The model's tensors of its own that hold weights' values as they are now, those `packed` in lists included."""
+    """Returns the model's own tensors that hold weights' present values, including those `packed` in lists."""
     storages = {t.untyped_storage().data_ptr() for t in weights.values()}
     floats = [t for t in weights.values() if t.is_floating_point() and t.numel() > 1]
     # Weights of one value, such as zeros, look like any fresh workspace.
@@ -53,7 +53,7 @@ def _own_tensors(model: torch.nn.Module, depth: int) -> Iterator[torch.Tensor]:
 
 
 def _held(values: Iterable[Any], depth: int) -> Iterator[torch.Tensor]:
-    """The tensors among values, and in lists, dicts and plain records of them."""
+    """Yields the tensors among values, and in lists, dicts and plain records of them."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -70,7 +70,7 @@ def _held(values: Iterable[Any], depth: int) -> Iterator[torch.Tensor]:
 
 
 def _copy(tensor: torch.Tensor, weights: Sequence[torch.Tensor]) -> Copies:
-    """A whole weight with its dimensions in any order, reshaped."""
+    """Finds a whole weight with its dimensions in any order, reshaped."""
     for weight in weights:
         if weight.numel() == tensor.numel() and weight.dim() <= _MOST_DIMENSIONS:
             for order in itertools.permutations(range(weight.dim())):
@@ -81,7 +81,7 @@ def _copy(tensor: torch.Tensor, weights: Sequence[torch.Tensor]) -> Copies:
 
 
 def _orders(weight: torch.Tensor) -> list[tuple[int, ...]]:
-    """As it is, and transposed where it is a matrix."""
+    """Returns the weight's own order of dimensions, and the transposed one for a matrix."""
     return [(0, 1), (1, 0)] if weight.dim() == 2 else [tuple(range(weight.dim()))]
 
 
@@ -90,7 +90,7 @@ def _equal(part: torch.Tensor, weight: torch.Tensor) -> bool:
 
 
 def _joined(tensor: torch.Tensor, weights: Sequence[torch.Tensor], varied: Sequence[torch.Tensor]) -> Copies:
-    """Whole weights one after another along a dimension (`cat`, `stack`), each once, not all of them constant."""
+    """Finds whole weights joined along a dimension (`cat`, `stack`), each once, not all of them constant."""
     for dim, turned in itertools.product(range(tensor.dim()), (0, 1)):
         found: Copies = []
         unused, at = list(weights), 0
@@ -109,7 +109,7 @@ def _joined(tensor: torch.Tensor, weights: Sequence[torch.Tensor], varied: Seque
 def _part(
     tensor: torch.Tensor, dim: int, at: int, weights: Sequence[torch.Tensor], turned: int
 ) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]] | None:
-    """The weight that begins at a place of a dimension."""
+    """Returns the weight that begins at a place of a dimension."""
     for weight in weights:
         order = _orders(weight)[turned % len(_orders(weight))]
         laid_out = weight.permute(order)
@@ -125,7 +125,7 @@ def _part(
 
 
 def _padded(tensor: torch.Tensor, weights: Sequence[torch.Tensor]) -> Copies:
-    """A weight in the first corner, and zeros around it."""
+    """Finds a weight in the first corner, with zeros around it."""
     for weight in weights:
         for order in _orders(weight) if weight.dim() == tensor.dim() else []:
             laid_out = weight.permute(order)

@@ -1,1 +1,1 @@
-"""Runs the task's reference: the processes that know what is expected."""
+"""Runs the task's reference: the processes that know the expected outputs."""

@@ -1,8 +1,8 @@
-"""The baselines' child: eager and compiled references, timed in a process that no candidate ever enters.
+"""The baseline: times eager and compiled references in a process that no candidate ever enters.
 
 It gets a call's inputs as a candidate does, through a block of its own that the referee fills, and goes through the
-same steps (`timed_calls`). One serves many tasks, one after another; what was compiled for one is kept for a while, for
-the next candidate that answers it: compiling takes seconds, and the GPU is held meanwhile.
+same steps (`timed_calls`). One process serves many tasks, one after another. It keeps a task's compiled references for
+a while, for the next candidate that answers it: compiling takes seconds, during which the GPU is held.
 
 Messages in: `construct`, `time`, `graph`, `release`. Out: `ready`, `constructed`, `timed`, `graphed`, `released`,
 `failed`.
@@ -29,13 +29,13 @@ from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
 
 KEPT_TASKS = 16
-"""Tasks whose compiled references are kept."""
+"""The number of tasks whose compiled references are kept."""
 KEPT_BYTES = 64 << 20
-"""Weights of a task that is kept, at most: they stay on the device."""
+"""A bound on the bytes of a kept task's weights: they stay on the device."""
 
 
 class Baseline:
-    """The reference of the task at hand, on the device."""
+    """The reference of the current task, on the device."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -45,11 +45,11 @@ class Baseline:
         self.callables: dict[str, Any] = {}
         self.key: tuple[str, str] = ("", "")
         self.kept: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
-        """What `torch.compile` made, by task and size, the latest last."""
+        """The results of `torch.compile`, by task and size, the latest last."""
 
     def construct(self, message: Frame) -> dict[str, Any]:
         """Makes the model with the weights that referee and candidate have, and opens the block of inputs. Computes
-        nothing on the device, where the model is put with the first call."""
+        nothing on the device; the first call puts the model there."""
         header = message.header
         self.release(message)
         namespace = task_workloads.instantiate(header["source"], header["constants"])
@@ -64,7 +64,7 @@ class Baseline:
         return {}
 
     def release(self, message: Frame) -> dict[str, Any]:
-        """Forgets the task before; with `all`, gives all memory back that is not of a model that is kept."""
+        """Forgets the previous task; with `all`, frees all memory that does not belong to a kept model."""
         if self.model is not None:
             if sum(t.nbytes for t in _state(self.model).values()) <= KEPT_BYTES:
                 self.kept[self.key] = {name: call for name, call in self.callables.items() if name != "eager"}
@@ -77,7 +77,7 @@ class Baseline:
         return {}
 
     def time(self, message: Frame) -> dict[str, Any]:
-        """A baseline timed on what lies in the block."""
+        """Times a baseline on the block's contents."""
         calls = self._bound(message.header)
         if message.header["fresh"]:
             with torch.no_grad(), draws.OnDevice(self.device.name):
@@ -88,7 +88,7 @@ class Baseline:
         return {"times": dataclasses.asdict(times)}
 
     def graph(self, message: Frame) -> dict[str, Any]:
-        """What a replay takes of a baseline captured in a CUDA graph."""
+        """Times a replay of a baseline captured in a CUDA graph."""
         calls = self._bound(message.header)
         try:
             with torch.no_grad(), torch.device(self.device.name):
@@ -118,14 +118,14 @@ class Baseline:
 
 
 def _state(model: Any) -> dict[str, torch.Tensor]:
-    """Parameters and buffers by name."""
+    """Returns parameters and buffers by name."""
     if not isinstance(model, torch.nn.Module):
         return {}
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def _given_state(compiled: Any, model: Any) -> bool:
-    """Gives a compiled model the state of another of its kind; False where it is of another kind."""
+    """Copies a model's state into a compiled model of the same kind; returns False if the kinds differ."""
     old, new = _state(getattr(compiled, "_orig_mod", None)), _state(model)
     if [(n, t.shape, t.dtype) for n, t in old.items()] != [(n, t.shape, t.dtype) for n, t in new.items()]:
         return False

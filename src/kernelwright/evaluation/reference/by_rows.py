@@ -1,8 +1,8 @@
-"""References whose outputs' rows hang on the same rows of the inputs: they can be worked out a few rows at a time.
+"""Finds references whose output rows depend only on the same input rows: these can be computed a few rows at a time.
 
-The float64 run of a large task takes several times the room of its inputs and outputs. Where the reference divides
-along the first dimension, as elementwise operators, norms of a row and products with a fixed matrix do, the judge needs
-that room for some rows only. Whether it does is tried on a few rows in float64, never assumed.
+The float64 run of a large task takes several times the memory of its inputs and outputs. If the reference divides along
+the first dimension, as elementwise operators, norms of a row and products with a fixed matrix do, the judge needs that
+memory for some rows only. Division is tested on a few rows in float64, never assumed.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ import torch
 from kernelwright.evaluation.processes import wire
 
 Run = Callable[[Any], list[torch.Tensor]]
-"""The reference's outputs in float64 on given inputs."""
+"""Returns the reference's outputs in float64 on given inputs."""
 
 TRIED_ROWS = 4
-"""Worked out together and in halves, at each place that is tried."""
+"""The number of rows computed together and in halves, at each place that is tested."""
 PLACES = 4
 MOST_ALONE = 4
-"""So many inputs at most are tried as the only one that is cut."""
+"""A bound on the inputs that are tried as the only one that is cut."""
 SAME = 1e-9
-"""Relative to the largest value: how far two float64 runs that do the same may be apart."""
+"""A bound on the difference of two equal float64 runs, relative to the largest value."""
 ROUGHLY = 0.02
-"""The same for a float64 run and one in the task's own dtype."""
+"""The same bound for a float64 run and one in the task's own dtype."""
 
 
 @dataclass(frozen=True)
 class Slicing:
-    """Which of a call's tensors are cut along their first dimension, how long that is, and the rows of a slice."""
+    """The numbers of a call's tensors that are cut along their first dimension, its length, and the rows of a slice."""
 
     cut: tuple[int, ...]
     rows: int
     step: int
 
     def parts(self) -> Iterator[slice]:
-        """All rows, `step` at a time."""
+        """Yields all rows, `step` at a time."""
         for start in range(0, self.rows, self.step):
             yield slice(start, min(self.rows, start + self.step))
 
     def inputs(self, values: Any, part: slice) -> Any:
-        """The inputs of some rows: views of what is cut, everything else as it is."""
+        """Returns the inputs of some rows: views of the cut tensors, everything else as it is."""
         tensors = wire.tensors_of(values)
         return wire.replace_tensors(values, [t[part] if k in self.cut else t for k, t in enumerate(tensors)])
 
 
 def find(values: Any, made: Sequence[torch.Tensor], run: Run, step: int, seed: int) -> Slicing | None:
-    """How the reference divides; None where no way was found.
+    """Returns how the reference divides; None if no way was found.
 
-    `made` are the whole outputs in the task's own dtype: rows worked out alone must be roughly theirs, too, so that a
-    reference that looks at the number of rows does not count as one that divides.
+    `made` are the whole outputs in the task's own dtype. Rows computed alone must roughly equal their rows, too, so
+    that a reference that depends on the number of rows does not count as one that divides.
     """
     rows = {t.shape[0] if t.dim() else 0 for t in made}
     count = rows.pop() if len(rows) == 1 else 0
@@ -69,7 +69,7 @@ def find(values: Any, made: Sequence[torch.Tensor], run: Run, step: int, seed: i
 
 
 def _divides(way: Slicing, values: Any, made: Sequence[torch.Tensor], run: Run, chance: random.Random) -> bool:
-    """Whether some rows give the same together, in halves, and as part of the whole, wherever that is tried."""
+    """Tells whether rows give the same together, in halves, and as part of the whole, at every tested place."""
     width = min(TRIED_ROWS, way.rows)
     starts = {0, way.rows - width, *(chance.randint(0, way.rows - width) for _ in range(PLACES - 2))}
     try:

@@ -1,7 +1,7 @@
-"""Which share of its input bytes a reference's outputs hang on: what no right candidate can leave unread.
+"""Measures what share of its input bytes a reference depends on: no right candidate can leave that share unread.
 
 An embedding looks up few rows of its table, a triangle needs half of its matrix. Elements drawn at random are changed
-one at a time, and the outputs looked at. Floats become NaN, which reductions, maxima and sorts pass on; integers, which
+one at a time, and the outputs compared. Floats become NaN, which reductions, maxima and sorts pass on; integers, which
 may be indices, take the value of another element.
 """
 
@@ -16,7 +16,8 @@ PROBES = 32
 
 
 def share(tensors: Sequence[torch.Tensor], run: Callable[[], list[torch.Tensor]], rng: np.random.Generator) -> float:
-    """A low estimate of the share, 1 when every probe shows. `run` computes the outputs from `tensors` as they are."""
+    """Returns a low estimate of the share, 1 when every probe changes the outputs. `run` computes the outputs from the
+    present contents of `tensors`."""
     weights = np.array([t.nbytes for t in tensors], np.float64)
     if not weights.sum():
         return 0.0
@@ -40,7 +41,7 @@ def _other(value: torch.Tensor, donor: torch.Tensor) -> torch.Tensor:
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal values, NaN equal to NaN."""
+    """Tells whether values are equal, NaN equal to NaN."""
     if a.shape != b.shape:
         return False
     return bool(((a == b) | ((a != a) & (b != b))).all())

@@ -1,10 +1,10 @@
-"""The oracle: the sandboxed child that runs a task's own code, and nothing of a candidate's.
+"""The oracle: the sandboxed child that runs a task's own code, and none of a candidate's.
 
-It derives workloads, makes inputs from the judge's seeds, and computes what is expected: in float64, in the declared
-dtype (the honest error), and at the next lower precision (the ruler that a tolerance must stay below). One oracle
-serves one task, for as many trials as the judge asks.
+It derives workloads, makes inputs from the judge's seeds, and computes the expected outputs: in float64, in the
+declared dtype (the honest error), and at the next lower precision (the ruler that a tolerance must stay below). One
+oracle serves one task, for as many trials as the judge asks.
 
-It also runs what the null-kernel gate needs of the reference: reruns on less, and the lint.
+It also runs the null-kernel gate's requests of the reference: reruns on fewer inputs, and the lint.
 
 Messages in: `plan`, `trial`, `nearby`, `outline`, `shortcuts`, `lint`. Out: `ready`, `planned`, `tried`, `moved`,
 `outlined`, `shortcut`, `linted`, `failed`.
@@ -29,11 +29,11 @@ from kernelwright.tasks import lint, probe, shortcuts
 from kernelwright.tasks import workloads as task_workloads
 
 SAMPLE = 1 << 16
-"""Values of a tensor that stand for one that is too large to make."""
+"""The number of values that stand for a tensor that is too large to make."""
 
 
 class Oracle:
-    """One task's source and what was already derived from it."""
+    """One task's source and the facts already derived from it."""
 
     def __init__(self) -> None:
         self.source = ""
@@ -60,7 +60,7 @@ class Oracle:
         return {**plan, "distributions": list(usable), "large": large}
 
     def trial(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
-        """Inputs and expected outputs of one call."""
+        """Returns inputs and expected outputs of one call."""
         header = message.header
         call_seed = header["call_seed"]
         namespace, model = self._model(header)
@@ -88,7 +88,7 @@ class Oracle:
         return facts, tensors + packed_exact + packed_honest
 
     def nearby(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
-        """What a trial's reference gives in float64 on inputs moved by noise, for the second look."""
+        """Returns a trial's reference outputs in float64 on inputs moved by noise, for the second look."""
         header = message.header
         namespace, model = self._model(header)
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
@@ -96,7 +96,8 @@ class Oracle:
         return {"worked": moved is not None}, tuple(wire.pack_tensor(t) for t in moved or ())
 
     def outline(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
-        """The arguments of a call at a size that is too large to make, with a few values of a smaller one's each."""
+        """Returns the arguments of a call at a size that is too large to make, each with a few values of a smaller
+        call's argument."""
         header = message.header
         self.source = header.get("source") or self.source
         small = task_workloads.instantiate(self.source, header["constants"])
@@ -117,7 +118,7 @@ class Oracle:
         return facts, tensors
 
     def _model(self, header: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """The task's namespace at a trial's size, and its model with that trial's weights."""
+        """Returns the task's namespace at a trial's size, and its model with that trial's weights."""
         self.source = header.get("source") or self.source
         namespace = task_workloads.instantiate(self.source, header["constants"])
         model = task_inputs.construct(namespace, header["weight_seed"])
@@ -126,7 +127,7 @@ class Oracle:
         return namespace, model
 
     def shortcuts(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
-        """What the reference gives on less than one trial's inputs: names, and as many outputs for each."""
+        """Returns the reference's outputs on less than one trial's inputs: names, and equally many outputs for each."""
         header = message.header
         namespace, model = self._model(header)
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
@@ -138,7 +139,7 @@ class Oracle:
         return {"names": list(found), "output_count": len(honest)}, tensors
 
     def lint(self, message: Frame) -> dict[str, Any]:
-        """Notes on the task, the inputs that nothing depends on, and the hardening values that it can take."""
+        """Returns notes on the task, the inputs that nothing depends on, and the hardening values that it can take."""
         header = message.header
         self.source = header["source"]
         notes, unread = lint.examine(self.source, header["constants"], header["seed"])
@@ -150,7 +151,7 @@ class Oracle:
 
 
 def _scale(values: Any) -> float:
-    """Root mean square of all floating inputs together; 1 where there are none."""
+    """Returns the root mean square of all floating inputs together; 1 if there are none."""
     floats = [t.double() for t in wire.tensors_of(values) if t.is_floating_point() and t.numel()]
     count = sum(t.numel() for t in floats)
     if not count:
@@ -159,7 +160,7 @@ def _scale(values: Any) -> float:
 
 
 def serve(channel: Channel, level: str) -> None:
-    """Answers the judge until it closes the channel. What the task prints goes nowhere."""
+    """Answers the judge until it closes the channel. Discards the task's printed output."""
     oracle = Oracle()
     channel.send({"kind": "ready", "level": level})
     while True:

@@ -1,15 +1,14 @@
-"""The referee: the trusted child that makes full-size inputs, knows what is expected, and compares.
+"""The referee: the trusted child that makes full-size inputs, computes the expected outputs, and compares.
 
 It works on the same device as the runner, and shares one block of memory with it: inputs are written there, outputs are
-read from there. It never takes anything from the block but outputs: for a comparison the inputs are copies that
-it kept, or made anew from the judge's seed, so a candidate that scribbles over the shared inputs changes nothing. A
-second block, which the runner cannot open, holds the inputs of the baselines' child. One referee serves many tasks, one
-after another; it runs a task's own code and nothing of a candidate's.
+read from there. It takes only outputs from the block. The inputs of a comparison are copies that it kept, or made anew
+from the judge's seed, so a candidate that overwrites the shared inputs changes nothing. A second block, which the
+runner cannot open, holds the baseline's inputs. One referee serves many tasks, one after another; it runs a task's own
+code and none of a candidate's.
 
 Messages in: `construct`, `prepare`, `fill`, `check`, `check_row`, `reweigh`, `share`, `facts`, `release`. Out: `ready`,
 `constructed`, `prepared`, `filled`, `checked`, `reweighed`, `shared`, `told`, `released`, `failed`. `construct`,
-`reweigh`, `facts` and `release` compute nothing on the device: models are made on the processor, which may take a
-second.
+`reweigh`, `facts` and `release` compute nothing on the device: models are made on the CPU, which may take a second.
 """
 
 from __future__ import annotations
@@ -43,26 +42,28 @@ from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
 
 COPIES = 12
-"""Room that checking needs, in multiples of the larger of inputs and outputs: shared, copied, in float64, compared."""
+"""Memory that checking needs, in multiples of the larger side of inputs and outputs: shared, copied, in float64,
+compared."""
 SLICED_COPIES = 8
-"""The same where the reference divides, so that float64 and comparing need room for some rows only."""
+"""The same if the reference divides, so that float64 and comparing need memory for some rows only."""
 SLICE_BYTES = 1 << 29
-"""Inputs or outputs of the rows that are worked out at a time, at most."""
+"""A bound on the bytes of inputs or outputs of the rows that are computed at a time."""
 HUGE_BYTES = 1 << 31
 KEPT_BYTES = 1 << 28
-"""Outputs of up to so many bytes are kept for the comparison with a repeated call."""
+"""A bound on the bytes of outputs that are kept for the comparison with a repeated call."""
 TILE, TILES = 4096, 256
-"""A sample of a large output: so many elements in a row, at so many places."""
+"""A sample of a large output: the length of each run of elements, and the number of runs."""
 SLOT_BYTES, MOST_SLOTS = 128 << 20, 16
-"""The shared block holds the tensors of several calls, one slot each, as far as they are small."""
+"""Bounds on the shared block, which holds the tensors of several calls, one slot each: bytes of all slots, and their
+number."""
 MORE_BYTES, MOST_BYTES = 256 << 20, 1 << 30
-"""Who says how many slots would be best, and with how many one can do, has more room for the best number, and this much
-for the others."""
+"""A caller may list a preferred slot count and fallbacks. The preferred count may use MORE_BYTES, fallbacks up to
+MOST_BYTES."""
 
 
 @dataclasses.dataclass
 class Place:
-    """One tensor in the shared block; its offset is that within a slot."""
+    """One tensor in the shared block; its offset is within a slot."""
 
     offset: int
     dtype: str
@@ -73,7 +74,7 @@ class Place:
 
 
 class Referee:
-    """The task at hand: its model on the device, the shared block, and how it is divided."""
+    """The current task: its model on the device, the shared block, and its layout."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -82,28 +83,29 @@ class Referee:
         self.model: Any = None
         self.state: dict[str, torch.Tensor] = {}
         self.key = ""
-        """Source and sizes of the task at hand."""
+        """Source and sizes of the current task."""
         self.placed = True
-        """Whether model and weights are on the device."""
+        """True if model and weights are on the device."""
         self.shared: torch.Tensor | None = None
         self.inputs: list[Place] = []
         self.outputs: list[Place] = []
         self.low_error: list[float | None] | None = None
         self.twin: Any = None
         self.aside: torch.Tensor | None = None
-        """The baselines' block."""
+        """The baseline's block."""
         self.before: list[torch.Tensor] | None = None
         self.made: dict[tuple[Distribution, int], Any] = {}
-        """Inputs of the last calls whose blocks were filled, by kind and seed, where they are small."""
+        """Inputs of the last calls whose blocks were filled, by kind and seed, if they are small."""
         self.slots, self.stride = 1, 0
         self.slicing: by_rows.Slicing | None = None
         self.handed: list[list[int]] = []
-        """Output and input, by number, where the reference hands an input's memory through."""
+        """Pairs of output and input, by number, in which the reference returns an input's memory as an output."""
         self.counted: dict[str, tuple[int, bool]] = {}
-        """FLOPs of tasks of before, and whether their references draw no numbers; many answers are to one task."""
+        """FLOPs of earlier tasks, and whether their references draw no random numbers; many candidates answer one
+        task."""
 
     def construct(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
-        """Makes the model of a task in place of the one before; answers with constructor arguments and weights for the
+        """Makes the model of a task in place of the previous one; returns constructor arguments and weights for the
         runner."""
         header = message.header
         self.drop()
@@ -113,7 +115,7 @@ class Referee:
         return {"values": nodes}, tensors
 
     def prepare(self, message: Frame) -> dict[str, Any]:
-        """Makes the shared block for calls of the model that was constructed; answers with what lies where."""
+        """Makes the shared block for calls of the model that was constructed; returns its layout."""
         header = message.header
         self._place()
         values = task_inputs.make_inputs(self.namespace, "own", header["input_seed"])
@@ -134,7 +136,7 @@ class Referee:
         self.stride = total
         self.slots = self._slots(header["slots"], total, max(nbytes), budget)
         if not steady:
-            self.slots = 1  # a reference that draws numbers of its own: one call for each seed
+            self.slots = 1  # a reference that draws random numbers of its own: one call for each seed
         del made
         self.shared, handle = self.device.create(total * self.slots)
         aside = ""
@@ -160,7 +162,8 @@ class Referee:
         }
 
     def _first_run(self, values: Any) -> tuple[list[torch.Tensor], int, bool]:
-        """The reference's outputs, its FLOPs, and whether it gives the same with another seed (on small tensors)."""
+        """Returns the reference's outputs, its FLOPs, and whether it gives the same with another seed (on small
+        tensors)."""
         key = self.key
         counter = None if key in self.counted else FlopCounterMode(display=False)
         with counter or contextlib.nullcontext():
@@ -173,13 +176,13 @@ class Referee:
         return made, *self.counted[key]
 
     def reweigh(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
-        """Other weights for the task at hand; answers with constructor arguments and weights for the runner."""
+        """Gives the current task other weights; returns constructor arguments and weights for the runner."""
         self.model, self.twin = None, None
         nodes, tensors = self._make_model(message.header["weight_seed"], randomise=True)
         return {"values": nodes}, tensors
 
     def _make_model(self, seed: int, randomise: bool) -> tuple[list[Any], tuple[TensorBytes, ...]]:
-        """The model, on the processor; its constructor's arguments and weights, packed."""
+        """Makes the model, on the CPU; returns its constructor's arguments and weights, packed."""
         model = task_inputs.construct(self.namespace, seed)
         torch.manual_seed(seed)
         init = task_inputs.init_arguments(self.namespace)
@@ -191,14 +194,14 @@ class Referee:
         return packed
 
     def _place(self) -> None:
-        """Puts model and weights on the device, where they are not yet."""
+        """Puts model and weights on the device, unless they are there."""
         if not self.placed:
             self.model = self.model.to(self.device.name) if isinstance(self.model, torch.nn.Module) else self.model
             self.state = {k: v.to(self.device.name) for k, v in self.state.items()}
             self.placed = True
 
     def _room(self, nbytes: int, budget: int, copies: int) -> int:
-        """Bytes that are left beside so many copies. Raises `DoesNotFit` where there is no room for them."""
+        """Returns the bytes left beside `copies` times `nbytes`. Raises `DoesNotFit` if these do not fit."""
         facts = self.device.facts()
         room = min(facts["free_bytes"], budget or facts["free_bytes"])
         need = copies * nbytes
@@ -210,8 +213,9 @@ class Referee:
         return int(room - need)
 
     def _slots(self, wanted: list[int], total: int, nbytes: int, budget: int) -> int:
-        """How many calls of `total` bytes the block holds: of `wanted`, the best number first, what there is room for,
-        as in a second block beside. `nbytes` are those of the larger of inputs and outputs."""
+        """Returns the number of calls of `total` bytes that the block holds: of the counts `wanted`, the preferred one
+        first, one that fits together with a second block. `nbytes` are the bytes of the larger of inputs and outputs.
+        """
         if not wanted:
             return max(1, min(MOST_SLOTS, SLOT_BYTES // total))
         found = min(wanted[0], MORE_BYTES // total)
@@ -222,9 +226,10 @@ class Referee:
         return max(1, found)
 
     def _sliced(self, values: Any, made: list[torch.Tensor], budget: int, whole: bool) -> by_rows.Slicing | None:
-        """How to check in slices where there is no room for more; None where the whole has room.
+        """Returns how to check in slices if the whole does not fit; None if it fits.
 
-        Raises `DoesNotFit` where neither has, and where the whole has not and is asked for: alone, there is more room.
+        Raises `DoesNotFit` if neither fits, and if the whole does not fit and is asked for: an exclusive judgement has
+        more memory.
         """
         nbytes = max(sum(t.nbytes for t in group) for group in (wire.tensors_of(values), made))
         try:
@@ -244,7 +249,7 @@ class Referee:
             return found
 
     def fill(self, message: Frame) -> dict[str, Any]:
-        """Inputs of one call per slot into a block, one for each seed; outputs there are poisoned."""
+        """Writes the inputs of one call per slot into a block, one call for each seed; poisons the outputs there."""
         block = self.aside if message.header["aside"] else self.shared
         kind, calls, made = message.header["distribution"], [], {}
         assert block is not None
@@ -252,7 +257,7 @@ class Referee:
         for slot, seed in enumerate(message.header["seeds"]):
             kept = self.made.get((kind, seed))
             values = task_inputs.make_inputs(self.namespace, kind, seed) if kept is None else kept
-            if self.stride <= SLOT_BYTES:  # a copy: get_inputs may give out the same tensors every time
+            if self.stride <= SLOT_BYTES:  # a copy: get_inputs may return the same tensors every time
                 made[kind, seed] = _copied(values) if kept is None else kept
             given = wire.tensors_of(values)
             if [[wire.dtype_name(t.dtype), list(t.shape)] for t in given] != [[p.dtype, p.shape] for p in self.inputs]:
@@ -265,17 +270,18 @@ class Referee:
         return {"calls": calls}
 
     def check(self, message: Frame) -> dict[str, Any]:
-        """Compares what lies in the shared block with what the inputs of this seed give."""
+        """Compares the outputs in the shared block with the reference's on the inputs of this seed."""
         header = message.header
         self._place()
         if header["tiles"] and (sampled := self._sampled(header)) is not None:
             return {"results": sampled}
-        # A copy first: what is compared is what was there when the runner said that it had finished.
+        # A copy first: the comparison uses the contents at the time when the runner reported that it had finished.
         got = [self._at(place, header["slot"]).clone() for place in self.outputs]
         return {"results": self._results(header, got), "same_bits": self._same_bits(header["repeat"], got)}
 
     def check_row(self, message: Frame) -> dict[str, Any]:
-        """The same for a row of calls, one a slot, up to the first that is wrong: all at once where they are near."""
+        """Compares back-to-back calls, one per slot, up to the first wrong one: all at once if they are near the honest
+        run."""
         header, rows = message.header, []
         self._place()
         slots = range(header["first"], header["first"] + len(header["seeds"]))
@@ -288,7 +294,8 @@ class Referee:
         return {"rows": rows}
 
     def _same_bits(self, repeat: str, got: list[torch.Tensor]) -> bool | None:
-        """Keeps the outputs of a call, or tells whether those of another are the same bits; None for large ones."""
+        """Keeps the outputs of a call, or tells whether another call's outputs are the same bits; None for large
+        ones."""
         before, self.before = self.before, None
         if repeat == "keep" and sum(t.nbytes for t in got) <= KEPT_BYTES:
             self.before = got
@@ -309,7 +316,7 @@ class Referee:
         if self.slicing is not None:
             return [_facts(r) for r in self._by_turns(header, got, values, self.slicing)]
 
-        def again() -> Any:  # what is compared has the room that the inputs had
+        def again() -> Any:  # the comparison reuses the memory that the inputs had
             return task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
 
         held = [values]
@@ -319,7 +326,7 @@ class Referee:
     def _compared(
         self, header: dict[str, Any], got: list[torch.Tensor], held: list[Any], again: Callable[[], Any], thorough: bool
     ) -> list[on_host.Comparison]:
-        """Outputs against the reference's. `held` has the inputs, taken out of it here; `again` makes them anew."""
+        """Compares outputs with the reference's. Takes the inputs out of `held`; `again` makes them anew."""
         values, call_seed, tolerance = held.pop(), header["call_seed"], header["tolerance"]
         exact = self._exact(values, call_seed)
         honest = self._honest(values, call_seed)
@@ -345,7 +352,7 @@ class Referee:
     def _by_turns(
         self, header: dict[str, Any], got: list[torch.Tensor], values: Any, way: by_rows.Slicing
     ) -> list[on_host.Comparison]:
-        """The same slice by slice, up to the first with a wrong element; rulers are those of the first slice."""
+        """Compares slice by slice, up to the first with a wrong element; the first slice gives the rulers."""
         turns: list[list[on_host.Comparison]] = []
         for part in way.parts():
             cut = way.inputs(values, part)
@@ -359,14 +366,15 @@ class Referee:
         return [_worst(list(column)) for column in zip(*turns, strict=True)]
 
     def _huge(self, outputs: list[torch.Tensor]) -> bool:
-        """Whether rulers of its own cost this size too much; then those of a smaller size serve."""
+        """Tells whether rulers of its own cost this size too much; then the rulers of a smaller size serve."""
         return max((p.offset for p in self.outputs), default=0) + sum(t.nbytes for t in outputs) > HUGE_BYTES
 
     def _low(self, index: int) -> float | None:
         return self.low_error[index] if self.low_error and index < len(self.low_error) else None
 
     def _sampled(self, header: dict[str, Any]) -> list[dict[str, Any]] | None:
-        """Like `_near`, for a random sample of tiles of each output; None where everything must be looked at."""
+        """Checks a random sample of tiles of each output as `_near` does; returns None if a full comparison is
+        needed."""
         generator = torch.Generator().manual_seed(header["tiles"])
         picks = [_tiles(place, generator, self.device.name) for place in self.outputs]
         got = [self._at(p, header["slot"]).view(-1)[i].clone() for p, i in zip(self.outputs, picks, strict=True)]
@@ -379,8 +387,8 @@ class Referee:
         got: list[list[torch.Tensor]],
         picks: list[torch.Tensor] | None = None,
     ) -> list[list[dict[str, Any]] | None]:
-        """Results of each call on inputs of its seed, where every output is so near the honest run that it must pass;
-        None where a comparison must tell. `picks` are the elements of each output that `got` has.
+        """Returns results of each call whose every output is so near the honest run on inputs of its seed that it must
+        pass; None for a call that needs a comparison. `picks` are the elements of each output that `got` has.
 
         |out - honest| <= T/2 (|honest| + rms(honest)) everywhere is enough, with rms over an element's segment (see
         `on_host`) and T at most 1. With h the honest run's largest error in the segment, the triangle inequality gives
@@ -404,19 +412,19 @@ class Referee:
         return [_near_results(one, limits) for one in differences.T.tolist()]
 
     def _own_run(self, kind: Distribution, seed: int, call_seed: int) -> list[torch.Tensor]:
-        """The reference's outputs in its own dtype, on inputs that were never in a block."""
+        """Returns the reference's outputs in its own dtype, on inputs that were never in a block."""
         values = self._values(kind, seed)
         draws.seed_all(call_seed)
         with torch.no_grad(), draws.OnDevice(self.device.name):
             return task_inputs.flatten_outputs(self._eager()(*values))
 
     def _values(self, kind: Distribution, seed: int) -> Any:
-        """The inputs of a call, made anew or copied: a reference may write to them."""
+        """Returns the inputs of a call, made anew or copied: a reference may write to them."""
         kept = self.made.get((kind, seed))
         return task_inputs.make_inputs(self.namespace, kind, seed) if kept is None else _copied(kept)
 
     def share(self, message: Frame) -> dict[str, Any]:
-        """The share of the input bytes that outputs hang on."""
+        """Returns the share of the input bytes that outputs depend on."""
         seed = message.header["seed"]
         self._place()
         made = task_inputs.make_inputs(self.namespace, "own", seed)
@@ -426,7 +434,7 @@ class Referee:
         return {"share": input_coverage.share(tensors, lambda: self._honest(values, seed), rng)}
 
     def facts(self, _message: Frame) -> dict[str, Any]:
-        """What the device says of itself now."""
+        """Returns the device's facts now."""
         return {"device": self.device.facts()}
 
     def _eager(self) -> Any:
@@ -446,12 +454,12 @@ class Referee:
         return devices.view(block, slot * self.stride + place.offset, getattr(torch, place.dtype), place.shape)
 
     def release(self, _message: Frame) -> dict[str, Any]:
-        """Forgets the task before, and gives all of its memory back to the device."""
+        """Forgets the task, and returns all of its memory to the device."""
         self.drop(everything=True)
         return {}
 
     def drop(self, everything: bool = False) -> None:
-        """Forgets the task before; with `everything`, keeps none of its memory for the next one."""
+        """Forgets the task; with `everything`, keeps none of its memory for the next one."""
         self.model, self.state, self.namespace, self.twin = None, {}, {}, None
         self.low_error, self.before, self.slicing = None, None, None
         self.made = {}
@@ -464,17 +472,17 @@ class Referee:
 
 
 def _copied(values: Any) -> Any:
-    """The same arguments with tensors of their own."""
+    """Returns the same arguments with tensors of their own."""
     return wire.replace_tensors(values, [t.clone() for t in wire.tensors_of(values)])
 
 
 def _stacked(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Outputs of one shape [S, ...], without a copy of a single one."""
+    """Returns outputs of one shape as one tensor [S, ...]; a single one is not copied."""
     return outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(list(outputs))
 
 
 def _near_results(differences: list[float], limits: list[float]) -> list[dict[str, Any]] | None:
-    """One call's results; None where an output was not near."""
+    """Returns one call's results; None if an output was not near."""
     if any(math.isinf(d) for d in differences):
         return None
     return [
@@ -484,12 +492,12 @@ def _near_results(differences: list[float], limits: list[float]) -> list[dict[st
 
 
 def _facts(result: on_host.Comparison) -> dict[str, Any]:
-    """A comparison as a message carries it."""
+    """Returns a comparison in a message's form."""
     return {f.name: getattr(result, f.name) for f in dataclasses.fields(result) if f.name != "doubt"}
 
 
 def _worst(turns: list[on_host.Comparison]) -> on_host.Comparison:
-    """One output's comparison out of those of its slices."""
+    """Joins the comparisons of one output's slices."""
     chosen = next((r for r in turns if not r.passed), turns[-1])
     return dataclasses.replace(
         chosen,
@@ -501,7 +509,8 @@ def _worst(turns: list[on_host.Comparison]) -> on_host.Comparison:
 
 
 def _tiles(place: Place, generator: torch.Generator, device: str) -> torch.Tensor:
-    """Indices of `TILES` runs of `TILE` elements at random places of a flat output, the last elements among them."""
+    """Returns indices of `TILES` runs of `TILE` elements at random places of a flat output, including the last
+    elements."""
     numel = math.prod(place.shape)
     length = min(TILE, numel)
     starts = torch.randint(0, numel - length + 1, (TILES,), generator=generator)
@@ -518,13 +527,13 @@ def _divide(groups: list[list[torch.Tensor]]) -> tuple[list[list[Place]], int]:
 
 
 def _structure(values: list[Any]) -> list[Any]:
-    """The nest of each argument in `wire`'s form, its tensors by number only."""
+    """Returns the nest of each argument in `wire`'s form, its tensors by number only."""
     empty = wire.replace_tensors(values, [torch.empty(0) for _ in wire.tensors_of(values)])
     return wire.pack_values(*empty)[0]
 
 
 def _scale(values: Any) -> float:
-    """Root mean square of all floating inputs together; 1 where there are none."""
+    """Returns the root mean square of all floating inputs together; 1 if there are none."""
     squares, count = [], 0
     for tensor in wire.tensors_of(values):
         if tensor.is_floating_point() and tensor.numel():
@@ -532,7 +541,7 @@ def _scale(values: Any) -> float:
             parts = (flat[part].to(torch.float64) for part in on_device.blocks(flat.numel(), 1))
             squares += [part.nan_to_num(0, 0, 0).square().sum() for part in parts]
             count += tensor.numel()
-    home = squares[0].device if squares else None  # some inputs may be on the processor
+    home = squares[0].device if squares else None  # some inputs may be on the CPU
     return (float(torch.stack([s.to(home) for s in squares]).sum()) / count) ** 0.5 if count else 1.0
 
 
