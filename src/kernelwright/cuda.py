@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.builds import BuildRequest
-from kernelwright.errors import UsageError
+from kernelwright.errors import DeviceError, UsageError
 
 Size = int | Sequence[int]
 Triple = tuple[int, int, int]
@@ -128,7 +128,7 @@ class TorchKernel:
         parameters = self._entry.parameters
         given = list(args or ())
         if len(given) < len(parameters):
-            raise RuntimeError("CUDA error: invalid argument")
+            raise DeviceError("CUDA error: invalid argument")
         packed = [_pack_as_torch(value, p.size) for value, p in zip(given, parameters, strict=False)]
         if shared_mem >= 48 << 10 and shared_mem > self._shared:
             raise RuntimeError(

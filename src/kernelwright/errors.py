@@ -78,6 +78,13 @@ class MachineError(HarnessError):
     """The functional CUDA machine met an internal fault."""
 
 
+class DeviceError(RuntimeError):
+    """An error of the CUDA runtime or driver, real or pretended. The message opens with `CUDA error: `, as torch's do.
+
+    It is no `KernelwrightError`: a candidate may catch it where it would catch torch's.
+    """
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """Returns the hint for an unknown name: the nearest known name, or `otherwise` where none is near."""
     near = difflib.get_close_matches(name, known, 1)

@@ -92,11 +92,11 @@ def test_a_line_of_the_candidate_itself() -> None:
 
 def test_compile_errors_are_read_with_sound_types() -> None:
     error = {"type": "CompilationError", "log": "at 1:2", "message": "no", "source": "def k(): no", "line": 1}
-    read = messages.read("load", {"kind": "loaded", "compile_errors": [error]})
-    assert read["compile_errors"] == [error]
+    read = messages.read(messages.Loaded, {"kind": "loaded", "compile_errors": [error]})
+    assert [one.model_dump() for one in read.compile_errors] == [error]
     for wrong in ({"line": "many"}, {"type": 5}, {"log": None}):
         with pytest.raises(messages.Unsound):
-            messages.read("load", {"kind": "loaded", "compile_errors": [error | wrong]})
+            messages.read(messages.Loaded, {"kind": "loaded", "compile_errors": [error | wrong]})
 
 
 def test_facts_about_a_kernel_are_told_once() -> None:

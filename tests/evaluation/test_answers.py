@@ -20,12 +20,15 @@ JSON = st.recursive(
 
 
 def test_what_a_runner_says_passes() -> None:
-    read = messages.read("call", CALLED | {"prints": "hello", "foreign": [[0, 5]], "unknown": 1})
-    assert read["facts"]["launches"][0]["counters"] == {"loads": 3} and read["operators"] == [("mm", 9)]
-    assert read["prints"] == "hello" and read["foreign"] == [(0, 5)] and "unknown" not in read
-    assert messages.read("load", {"kind": "loaded"})["unsupported"] == []
-    assert messages.read("model", {"kind": "made", "weights": "names"})["weights"] == "names"
-    assert messages.read("load", {"kind": "failed", "type": "E", "message": "m", "line": 3})["line"] == 3
+    read = messages.read(messages.Called, CALLED | {"prints": "hello", "foreign": [[0, 5]], "unknown": 1})
+    assert isinstance(read, messages.Called)
+    assert read.facts.launches[0].counters == {"loads": 3} and read.operators == [("mm", 9)]
+    assert read.prints == "hello" and read.foreign == [(0, 5)] and not hasattr(read, "unknown")
+    assert messages.read(messages.Loaded, {"kind": "loaded"}).unsupported == []
+    made = messages.read(messages.Made, {"kind": "made", "weights": "names"})
+    assert isinstance(made, messages.Made) and made.weights == "names"
+    raised = messages.read(messages.Loaded, {"kind": "failed", "type": "E", "message": "m", "line": 3})
+    assert isinstance(raised, messages.Raised) and raised.line == 3
 
 
 @pytest.mark.parametrize(
@@ -50,17 +53,23 @@ def test_what_a_runner_says_passes() -> None:
 )
 def test_what_no_runner_says_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(messages.Unsound):
-        messages.read("call", CALLED | change)
+        messages.read(messages.Called, CALLED | change)
 
 
 def test_an_answer_to_another_question_is_refused() -> None:
-    for asked, header in (("load", CALLED), ("model", {"kind": "made"}), ("call", {"kind": "loaded"}), ("load", {})):
+    asked: tuple[tuple[type[messages.State], dict[str, Any]], ...] = (
+        (messages.Loaded, CALLED),
+        (messages.Made, {"kind": "made"}),
+        (messages.Called, {"kind": "loaded"}),
+        (messages.Loaded, {}),
+    )
+    for wanted, header in asked:
         with pytest.raises(messages.Unsound):
-            messages.read(asked, header)
+            messages.read(wanted, header)
 
 
 def test_lone_surrogates_are_no_forgery() -> None:
-    assert messages.read("load", {"kind": "loaded", "prints": "a\ud800"})["prints"] == "a?"
+    assert messages.read(messages.Loaded, {"kind": "loaded", "prints": "a\ud800"}).prints == "a?"
 
 
 def test_build_requests() -> None:
@@ -73,12 +82,15 @@ def test_build_requests() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.sampled_from(["load", "model", "call"]), st.sampled_from(["loaded", "made", "called", "failed"]), JSON, st.data()
+    st.sampled_from([messages.Loaded, messages.Made, messages.Called]),
+    st.sampled_from(["loaded", "made", "called", "failed"]),
+    JSON,
+    st.data(),
 )
-def test_anything_is_read_or_refused(asked: str, kind: str, value: Any, data: st.DataObject) -> None:
+def test_anything_is_read_or_refused(asked: type[messages.State], kind: str, value: Any, data: st.DataObject) -> None:
     field = data.draw(st.sampled_from(["facts", "operators", "findings", "weights", "type", "message", "problems"]))
     header = {**CALLED, "weights": "none", "type": "E", "message": "m", "kind": kind, field: value}
     try:
-        assert messages.read(asked, header)["kind"] == kind
+        assert messages.read(asked, header).model_dump()["kind"] == kind
     except messages.Unsound:
         pass

@@ -24,6 +24,7 @@ from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.hardware_limits import floor_ms
 from kernelwright.evaluation.judge.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.processes import gpu_seats
+from kernelwright.evaluation.processes.messages import Called, CallTimes
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task
 
@@ -295,10 +296,21 @@ def test_a_crash_that_does_not_come_again(evaluator: Evaluator) -> None:
     assert "unrepeated-fault" in [f.rule for f in result.findings]
 
 
+def clock(device_ms: float, slack_ms: float = 0.0, issue_ms: float = 0.0, hidden: bool = True) -> CallTimes:
+    """The clock's answer on a call."""
+    return CallTimes(device_ms=device_ms, slack_ms=slack_ms, issue_ms=issue_ms, hidden=hidden)
+
+
+def called(fields: dict[str, Any]) -> Called:
+    """A call's answer with these fields, and nothing else in it."""
+    nothing: dict[str, Any] = {"facts": {}, "operators": [], "mutated": [], "problems": []}
+    return Called.model_validate({"kind": "called", **nothing, **fields})
+
+
 def test_named_libraries() -> None:
     facts = {"operators": [["relu", 7680], ["mm", 5000]], "facts": {"launches": [], "own_calls": 0}, "foreign": []}
     rules = {
-        policy: [f.rule for f in guards.call_findings(facts, policy, 7680, "w")]
+        policy: [f.rule for f in guards.call_findings(called(facts), policy, 7680, "w")]
         for policy in ("from_scratch", "libraries", "libraries:cublas", "libraries:cublas,torch")
     }
     assert rules == {
@@ -308,8 +320,8 @@ def test_named_libraries() -> None:
         "libraries:cublas,torch": [],
     }
     launched = facts | {"facts": {"launches": [{"count": 1}], "own_calls": 0, "written": {"0": 4}}}
-    assert [f.rule for f in guards.call_findings(launched, "libraries:cublas", 7680, "w")] == ["library-op"]
-    with pytest.raises(ValidationError, match="libraries: with names among"):
+    assert [f.rule for f in guards.call_findings(called(launched), "libraries:cublas", 7680, "w")] == ["library-op"]
+    with pytest.raises(ValidationError, match="libraries:NAMES with names among"):
         Task(task_id="x", source=TASK, policy="libraries:cudn")
 
 
@@ -382,9 +394,9 @@ def test_library_kernels_that_no_operator_shows(
     bench.own_kernels = full_size._own(kernels, "__global__ void mine(int n)")
     bench.workload = SimpleNamespace(name="own")
     facts, total = {"operators": operators}, sum(k[2] for k in kernels)
-    assert (full_size._hidden_library(bench, facts, total) is not None) == rejected  # type: ignore[arg-type]
+    assert (full_size._hidden_library(bench, called(facts), total) is not None) == rejected  # type: ignore[arg-type]
     bench.policy = "libraries"
-    assert full_size._hidden_library(bench, facts, total) is None  # type: ignore[arg-type]
+    assert full_size._hidden_library(bench, called(facts), total) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -405,7 +417,7 @@ def test_calls_that_were_answered_ahead(
     samples.alone = {"candidate": alone[0], "eager": 0.023}
     samples.hidden["candidate"] = True
     left = iter(alone[1:])
-    monkeypatch.setattr(timing, "_times", lambda *_: {"device_ms": next(left, alone[-1]), "hidden": hidden})
+    monkeypatch.setattr(timing, "_times", lambda *_: clock(next(left, alone[-1]), hidden=hidden))
     bench = SimpleNamespace(one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), seed=lambda: 7)
     timing._in_a_row(bench, samples, in_a_row)  # type: ignore[arg-type]
     assert (bench.attempt.failed is not None) == rejected
@@ -431,10 +443,10 @@ def test_calls_whose_inputs_come_late(
     samples.hidden["candidate"], samples.issues = True, [0.03] * 9
     left, verified = iter(late), []
 
-    def called(_bench: Any, _kind: str, seeds: list[int], late: bool) -> dict[str, Any]:
+    def called(_bench: Any, _kind: str, seeds: list[int], late: bool) -> Any:
         assert late and len(seeds) == 4
-        copies = {"device_ms": 0.004, "issue_ms": 0.005}
-        return {"times": {"device_ms": 0.004 + next(left), "hidden": hidden}, "copies": copies}
+        times, copies = clock(0.004 + next(left), hidden=hidden), clock(0.004, issue_ms=0.005)
+        return SimpleNamespace(times=times, copies=copies, outputs=[])
 
     monkeypatch.setattr(timing, "call", called)
     monkeypatch.setattr(timing, "_verify", lambda *given: verified.append(given))
@@ -460,7 +472,7 @@ def test_work_beside_the_stream(
     monkeypatch: pytest.MonkeyPatch, candidate: list[float], baseline: list[float], rejected: bool
 ) -> None:
     seen = {"candidate": itertools.cycle(candidate), "eager": itertools.cycle(baseline)}
-    monkeypatch.setattr(timing, "_times", lambda _bench, who, _seeds: {"slack_ms": next(seen[who])})
+    monkeypatch.setattr(timing, "_times", lambda _bench, who, _seeds: clock(0.0, slack_ms=next(seen[who])))
     bench = SimpleNamespace(attempt=Attempt(), workload=SimpleNamespace(name="own"), seed=lambda: 7)
     bench.options = EvalOptions()
     slacks = {"candidate": [next(seen["candidate"]) for _ in range(4)], "eager": [min(baseline)]}
@@ -547,8 +559,7 @@ def test_doubts_end_too() -> None:
     assert not samples.enough(0.05)  # there is none yet
     for took in ((150.0, 0.02), (150.0, 0.3)):
         for who, device_ms in zip(samples.times, took, strict=True):
-            times = {"device_ms": device_ms, "slack_ms": 0.0, "issue_ms": 0.0, "hidden": True}
-            samples.add(who, times, 0.0)
+            samples.add(who, clock(device_ms), 0.0)
     assert samples.doubtful() and not samples.enough(0.1) and samples.enough(0.05)
     samples.times["eager"] = [0.02, 0.021]
     assert samples.enough(0.05)
@@ -559,7 +570,7 @@ def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPa
 
     def times(_bench: Any, who: str, _batch: int, **_: Any) -> dict[str, Any]:
         took = 0.02 if who == "candidate" else next(calls, 0.02)
-        return {"hidden": True, "device_ms": took, "slack_ms": 0.0, "issue_ms": 0.01}
+        return clock(took, issue_ms=0.01)
 
     for name, instead in {"_times": times, "launch_extra": lambda _: 0.0, "_suspicious": lambda *_: None}.items():
         monkeypatch.setattr(timing, name, instead)

@@ -3,11 +3,12 @@
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.rules import call_findings, library_work, rejecting, unfounded
 from kernelwright.evaluation.judge.verdict import idle_kernels
+from kernelwright.evaluation.processes.messages import Called
 
 
-def facts(**fields: object) -> dict[str, object]:
+def facts(**fields: object) -> Called:
     base = {"facts": {"launches": [], "own_calls": 0, "written": {}}, "operators": [], "mutated": [], "problems": []}
-    return {**base, **fields}
+    return Called.model_validate({"kind": "called", **base, **fields})
 
 
 RAN = {"launches": [{"kernel": "k", "count": 1}], "own_calls": 1, "written": {"4096": 400}}

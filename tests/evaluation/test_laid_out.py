@@ -10,7 +10,8 @@ import pytest
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.judge import timing_in_rows
 from kernelwright.evaluation.judge.timing import TimedSamples
-from kernelwright.evaluation.judge.timing_in_rows import SLOTS, Pass
+from kernelwright.evaluation.judge.timing_in_rows import SLOTS, Clocked, Pass
+from kernelwright.evaluation.processes.messages import CallTimes
 from kernelwright.evaluation.reference.referee import Referee
 
 MB = 1 << 20
@@ -44,11 +45,11 @@ class Clock:
         self.left = {"candidate": list(candidate), "eager": list(eager)}
         self.called: list[tuple[str, int, int]] = []
 
-    def __call__(self, _bench: Any, _laid: Pass, who: str, first: int, count: int, **_way: bool) -> dict[str, Any]:
+    def __call__(self, _bench: Any, _laid: Pass, who: str, first: int, count: int, **_way: bool) -> Clocked:
         self.called.append((who, first, count))
         took = self.left[who].pop(0)
-        times = {"device_ms": took, "slack_ms": 0.0, "issue_ms": 0.0, "hidden": True}
-        return {"times": times, "copies": times}
+        times = CallTimes(device_ms=took, slack_ms=0.0, issue_ms=0.0, hidden=True)
+        return Clocked(times, times)
 
 
 def _bench() -> Any:

@@ -118,7 +118,7 @@ def measured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     asked: list[tuple[str, int]] = []
     clock = timing_in_rows._measured
 
-    def noted(bench: Any, laid: Any, who: str, first: int, count: int, **way: bool) -> Facts:
+    def noted(bench: Any, laid: Any, who: str, first: int, count: int, **way: bool) -> timing_in_rows.Clocked:
         asked.append((who, count))
         return clock(bench, laid, who, first, count, **way)
 
@@ -146,10 +146,10 @@ def test_what_is_looked_at_was_left_by_timed_calls(
     """Nothing lies where their outputs belong, if they were not made."""
     clock = timing_in_rows._measured
 
-    def skipped(bench: Any, laid: Any, who: str, first: int, count: int, **way: bool) -> Facts:
+    def skipped(bench: Any, laid: Any, who: str, first: int, count: int, **way: bool) -> timing_in_rows.Clocked:
         found = clock(bench, laid, "eager", first, count)
         measured[-1] = who, count
-        return {**found, "copies": found["times"]}
+        return timing_in_rows.Clocked(found.times, found.times)
 
     monkeypatch.setattr(timing_in_rows, "_measured", skipped)
     found = judged(evaluator, PLAIN)

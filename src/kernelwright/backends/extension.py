@@ -21,6 +21,7 @@ from kernelwright.backends.host_memory import HOST, address_of
 from kernelwright.backends.python_fence import FENCE
 from kernelwright.backends.values import Config, Handles, Value
 from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.errors import DeviceError
 from kernelwright.machine import Fault, LaunchAttributes, driver
 
 _P = ctypes.POINTER
@@ -93,7 +94,7 @@ class Host:
         )
         self.library.kw_install(ctypes.byref(self._callbacks))
         if values.real_cuda and (lacking := self.library.kw_gpu_enable()):
-            raise RuntimeError(f"the CUDA driver cannot be used (function {lacking})")
+            raise DeviceError(f"the CUDA driver cannot be used (function {lacking})")
         atexit.register(self.library.kw_shut_down)
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
@@ -257,7 +258,7 @@ class Host:
 
     def _deallocate(self, address: int) -> None:
         if self._blocks.pop(address, None) is None:
-            raise RuntimeError("CUDA error: invalid argument (cudaFree of an address that cudaMalloc did not give)")
+            raise DeviceError("CUDA error: invalid argument (cudaFree of an address that cudaMalloc did not give)")
 
 
 class Extension:
@@ -392,7 +393,7 @@ class Extension:
             self._writes.pop((name, offset, count), None)  # moves the entry to the end
             self._writes[name, offset, count] = data
             if not any([self._store(program, name, offset, data) for program, _ in self._programs]):
-                raise RuntimeError(f"CUDA error: invalid device symbol ({name}, {count} bytes at offset {offset})")
+                raise DeviceError(f"CUDA error: invalid device symbol ({name}, {count} bytes at offset {offset})")
             return
         Host.get().to_host(count)
         for program, _ in self._programs:
@@ -403,7 +404,7 @@ class Extension:
                 else:
                     ctypes.memmove(address, place[0] + offset, count)
                 return
-        raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
+        raise DeviceError(f"CUDA error: invalid device symbol ({name})")
 
     def _symbol_address(self, name: str, address: int) -> None:
         """Runs `cudaGetSymbolAddress`: stores the variable's address in the only program at `address`."""
@@ -411,7 +412,7 @@ class Extension:
             raise self._unsupported(f"cudaGetSymbolAddress({name}) with several instances")
         place = _symbol_place(self._programs[0][0], name)
         if place is None:
-            raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
+            raise DeviceError(f"CUDA error: invalid device symbol ({name})")
         ctypes.c_uint64.from_address(address).value = place[0]
 
 
@@ -523,6 +524,8 @@ def _raise(host: Host, runtime: Any, function: str) -> None:
         raise error
     if kind == 1:
         raise TypeError(message)
+    if kind == 5:
+        raise DeviceError(message)
     raise RuntimeError(message)
 
 

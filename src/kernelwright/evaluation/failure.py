@@ -10,6 +10,7 @@ from kernelwright.backends.triton import triton_support
 from kernelwright.records import Finding, VerdictName
 
 Cause = Literal["", "device", "killed", "closed", "memory"]
+"""What beside the candidate's own code may have ended a judgement; told by type where the fault arises."""
 
 
 @dataclass(eq=False)  # not frozen: a traceback is set on an exception that passes a `with`
@@ -20,6 +21,11 @@ class Failed(Exception):
     reason: str
     finding: Finding | None = None
     log: str = ""
+    exception: str = ""
+    """The type of the exception that the candidate raised, where one ended the judgement."""
+    cause: Cause = ""
+    """How the process or the device took part: the device failed, the process was killed or closed its channel, memory
+    ended."""
 
     def __post_init__(self) -> None:
         super().__init__(self.reason)

@@ -1,7 +1,7 @@
 """Binds NVIDIA's driver by ctypes: loads and launches cubins, shares memory between processes, resets L2. No torch.
 
 `DeviceProgram` is the counterpart of `Program` on a GPU. It works in the current CUDA context (torch's) and adds no
-checks to the driver's. Failures raise RuntimeError ("CUDA error: ...").
+checks to the driver's. Failures raise `DeviceError`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from kernelwright.errors import MachineError
+from kernelwright.errors import DeviceError, MachineError
 from kernelwright.machine import KernelInfo
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -29,11 +29,11 @@ def load() -> ctypes.CDLL:
 
 
 def check(status: int) -> None:
-    """Raises RuntimeError with the driver's message if `status` is an error."""
+    """Raises `DeviceError` with the driver's message if `status` is an error."""
     if status:
         text = ctypes.c_char_p()
         load().cuGetErrorString(status, ctypes.byref(text))
-        raise RuntimeError(f"CUDA error: {(text.value or b'unknown error').decode()}")
+        raise DeviceError(f"CUDA error: {(text.value or b'unknown error').decode()}")
 
 
 class IpcHandle(ctypes.Structure):

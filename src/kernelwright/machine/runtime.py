@@ -20,6 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.errors import DeviceError
 from kernelwright.machine import (
     ORDERS,
     Allocation,
@@ -257,7 +258,7 @@ class Runtime:
                 self._find(warning, "suspect" if warning.kind in SUSPECTS else "warning")
             self._find(fault.fault, "fault")
             text = ERRORS.get(fault.fault.kind, "an illegal memory access was encountered")
-            raise RuntimeError(f"CUDA error: {text} ({fault.fault.message})") from None
+            raise DeviceError(f"CUDA error: {text} ({fault.fault.message})") from None
         self._print(report.printed)
         for warning in report.warnings:
             if not own_shared and ".shared" in warning.ptx:

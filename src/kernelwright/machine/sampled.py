@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kernelwright.errors import DeviceError
 from kernelwright.machine import Fault, LaunchAttributes, LaunchOptions, MachineFault, Program
 from kernelwright.machine.runtime import ERRORS, LaunchRecord, Runtime, three
 
@@ -117,4 +118,4 @@ class SampledRuntime(Runtime):
         some = f"; {min(BLOCKS, total)} of {total} blocks were run" if fault.kind != "invalid-launch" else ""
         self._find(dataclasses.replace(fault, message=fault.message + some), "fault")
         text = ERRORS.get(fault.kind, "an illegal memory access was encountered")
-        raise RuntimeError(f"CUDA error: {text} ({fault.message})")
+        raise DeviceError(f"CUDA error: {text} ({fault.message})")

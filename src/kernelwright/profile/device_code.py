@@ -119,8 +119,8 @@ def _called(session: CandidateClient, plan: TaskPlan, oracle: OracleClient) -> t
         trial = Trial(workload, "own", weight_seed=1, input_seed=2)
         data = oracle.trial(trial, call_seed=3)
         session.make(data, trial.weight_seed, keep=False)
-        facts = session.call(data, call_seed=3, reuse=False).header["facts"]
-        launches, size = {launch["kernel"]: launch for launch in facts["launches"]}, workload.name
+        facts = session.call(data, call_seed=3, reuse=False).facts.facts
+        launches, size = {launch.kernel: launch.model_dump() for launch in facts.launches}, workload.name
         if launches:
             break
     return size, launches

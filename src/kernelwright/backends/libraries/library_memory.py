@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from kernelwright.errors import DeviceError
+
 Inside = Callable[[int, int], bool]
 """Tells whether a range (start address, bytes) is device memory."""
 
@@ -23,7 +25,7 @@ def strided(
     count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
     nbytes = count * dtype.itemsize
     if not inside(address, nbytes):
-        raise RuntimeError(f"CUDA error: an illegal memory access was encountered (in {library})")
+        raise DeviceError(f"CUDA error: an illegal memory access was encountered (in {library})")
     block = (ctypes.c_char * nbytes).from_address(address)
     return torch.frombuffer(block, dtype=dtype, count=count).as_strided(tuple(sizes), tuple(strides))
 

@@ -19,6 +19,7 @@ from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
 from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten
 from kernelwright.evaluation.device import devices, timed_calls
 from kernelwright.evaluation.device.devices import Device
+from kernelwright.evaluation.device.faults import cause_of
 from kernelwright.evaluation.device.timed_calls import NoGraph, TimedCalls
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
@@ -65,6 +66,14 @@ class GpuRunner(Runner):
 
     def ready(self) -> None:
         self.place.soil()
+
+    def device_failed(self) -> bool:
+        """Tells whether the context is broken: every later call of the runtime then raises."""
+        try:
+            self.place.synchronize()
+        except Exception as error:
+            return cause_of(error) == "device"
+        return False
 
     def settle(self) -> None:
         self.place.synchronize()

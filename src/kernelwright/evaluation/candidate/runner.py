@@ -116,6 +116,10 @@ class Runner:
     def ready(self) -> None:
         """Poisons memory that a call might read before it has written it."""
 
+    def device_failed(self) -> bool:
+        """Tells whether the device is left in a state in which no call can work; never without a GPU."""
+        return False
+
     def settle(self) -> None:
         """Waits for the work that a call has started."""
 

@@ -13,6 +13,7 @@ import torch
 
 from kernelwright.evaluation.candidate import fake_cuda, kernelbench_runner
 from kernelwright.evaluation.candidate.runner import Runner
+from kernelwright.evaluation.device.faults import cause_of, type_name
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 
@@ -37,10 +38,11 @@ def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]
     return {
         "kind": "failed",
         "stage": stage,
-        "type": type(error).__name__,
+        "type": type_name(error),
         "message": str(error)[:2000],
         "line": line,
         "traceback": text[-6000:],
+        "cause": cause_of(error) or ("device" if runner.device_failed() else ""),
         **runner.state(),
     }
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.messages import CallState, LaunchFacts
 from kernelwright.evaluation.text import source_lines
 from kernelwright.evaluation.trials import Trial
 from kernelwright.records import (
@@ -44,32 +43,30 @@ class Attempt:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def note_launches(attempt: Attempt, session: CandidateClient, facts: dict[str, Any]) -> None:
-    attempt.wrote |= not facts.get("idle") and any(facts.get("facts", {}).get("written", {}).values())
-    for one in facts.get("facts", {}).get("launches", []):
-        name = str(one.get("kernel", "?"))
-        before = attempt.launches.get(name, Launch(kernel=name, count=0))
+def note_launches(attempt: Attempt, client: CandidateClient, facts: CallState) -> None:
+    """Adds a call's launches to the attempt, by kernel: counts, instructions, counters, hot spots, memory."""
+    attempt.wrote |= not facts.idle and any(facts.facts.written.values())
+    for one in facts.facts.launches:
+        before = attempt.launches.get(one.kernel, Launch(kernel=one.kernel, count=0))
         counters = dict(before.counters)
-        for key, value in one.get("counters", {}).items():
-            counters[str(key)] = counters.get(str(key), 0) + int(value)
-        attempt.launches[name] = Launch(
-            kernel=name,
-            count=before.count + int(one.get("count", 1)),
-            instructions=before.instructions + int(one.get("instructions", 0)),
+        for key, value in one.counters.items():
+            counters[key] = counters.get(key, 0) + value
+        attempt.launches[one.kernel] = Launch(
+            kernel=one.kernel,
+            count=before.count + one.count,
+            instructions=before.instructions + one.instructions,
             counters=counters,
-            hotspots=_added_hotspots(before, session, name, one.get("hotspots", [])),
-            memory=tuple(Touched(**m) for m in one.get("memory", [])[:100]) or before.memory,
+            hotspots=_added_hotspots(before, client, one),
+            memory=tuple(Touched(**m.model_dump()) for m in one.memory[:100]) or before.memory,
         )
 
 
-def _added_hotspots(
-    before: Launch, session: CandidateClient, kernel: str, spots: Sequence[dict[str, Any]]
-) -> tuple[Hotspot, ...]:
-    """A kernel's hot spots with those of one more call, worst first."""
+def _added_hotspots(before: Launch, client: CandidateClient, launch: LaunchFacts) -> tuple[Hotspot, ...]:
+    """Returns a kernel's hot spots with those of one more call, worst first."""
     sums = {(h.kind, h.line): h for h in before.hotspots}
-    for one in spots:
-        line = source_lines.of_kernel(session.candidate.text, session.requests, kernel, one["line"])
-        new = Hotspot(**{**one, "line": line})
+    for one in launch.hotspots:
+        line = source_lines.of_kernel(client.candidate.text, client.requests, launch.kernel, one.line)
+        new = Hotspot(**{**one.model_dump(), "line": line})
         old = sums.get((new.kind, line))
         if old is not None:
             total = {n: getattr(old, n) + getattr(new, n) for n in ("accesses", "actual", "ideal")}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.compare import on_host
 from kernelwright.evaluation.judge import rules
 from kernelwright.evaluation.judge.attempt import Attempt, note_launches
 from kernelwright.evaluation.judge.verdict import call_verdict, machine_findings
-from kernelwright.evaluation.processes.candidate_client import CandidateClient
-from kernelwright.evaluation.processes.channel import Frame
+from kernelwright.evaluation.processes.candidate_client import Answered, CandidateClient
+from kernelwright.evaluation.processes.messages import Called, CallState
 from kernelwright.evaluation.trials import Trial, TrialData
 from kernelwright.records import (
     Finding,
@@ -23,7 +22,7 @@ from kernelwright.records import (
 class CheckedCall:
     """One call with its comparison: what the runner said of it, and what the judge made of its outputs."""
 
-    facts: dict[str, Any]
+    facts: CallState
     result: WorkloadResult
     trial: Trial
     largest_input: int
@@ -37,7 +36,7 @@ class CheckedCall:
 def settle(attempt: Attempt, client: CandidateClient, call: CheckedCall) -> None:
     """Notes one call in the attempt, and sets `attempt.failed` to the first thing wrong with it."""
     note_launches(attempt, client, call.facts)
-    findings, suspects = machine_findings(client, call.facts, call.trial.workload.name)
+    findings, suspects = machine_findings(client, call.facts.findings, call.trial.workload.name)
     if not call.result.passed:
         findings = findings + suspects
     attempt.findings.extend(f for f in (*findings, *call.guarded, *call.remarks) if f not in attempt.findings)
@@ -49,10 +48,10 @@ def settle(attempt: Attempt, client: CandidateClient, call: CheckedCall) -> None
 
 
 def check_outputs(
-    attempt: Attempt, client: CandidateClient, trial: Trial, data: TrialData, answer: Frame, case: Case
+    attempt: Attempt, client: CandidateClient, trial: Trial, data: TrialData, answer: Answered[Called], case: Case
 ) -> None:
     """Compares the outputs of one call with the oracle's, and settles the call under the case's library rule."""
-    facts = answer.header
+    facts = answer.facts
     outcome = on_host.compare(
         [on_host.Array.of(t) for t in answer.tensors],
         [t.array() for t in data.exact],

@@ -39,6 +39,7 @@ from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
+from kernelwright.evaluation.processes.messages import CallFacts, CallState, LaunchFacts
 from kernelwright.evaluation.text import static_rules
 from kernelwright.evaluation.text.library_ops import allowed
 from kernelwright.evaluation.trials import Trial, TrialData
@@ -59,8 +60,6 @@ ROWS_BYTES, MOST_IN_ROWS, PAIR_BYTES = 100, 26 << 20, 16
 """The same for calls that are laid out for timing: in rows up to so many elements, two calls beyond."""
 THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
-_MACHINE = re.compile(r"CUDA error|CUDA driver|was killed by SIG|broke off|AcceleratorError|out of memory")
-_FAULT = re.compile(r"CUDA error|CUDA driver|AcceleratorError")
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
 _STREAMS = re.compile(r"StreamCreate|getStreamFromPool|StreamPerThread|\bStream\s*\(")
 _TUNES = re.compile(r"autotune|torch\s*\.\s*compile\b|\.\s*benchmark\b|do_bench|EventElapsedTime|elapsed_time")
@@ -188,7 +187,7 @@ def _attempt(case: Case, gpu: Gpu, alone: bool) -> Attempt:
                 _with_a_seat(bench, others)
     except Failed as failed:
         attempt.failed = attempt.failed or failed
-        if _FAULT.search(failed.reason):
+        if failed.cause == "device":
             gpu.faults.note()
     except TooLarge as error:
         _ask_for_room(bench)
@@ -234,7 +233,7 @@ def _maybe_the_machine(failed: Failed, disturbed: bool) -> bool:
     another."""
     if failed.verdict == "timeout":
         return disturbed
-    return failed.verdict == "runtime_error" and _MACHINE.search(failed.reason) is not None
+    return failed.verdict == "runtime_error" and failed.cause != ""
 
 
 def _second(first: Attempt, again: Attempt) -> Attempt:
@@ -362,7 +361,7 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
     with bench.in_one():
         with bench.has("alone" if first and _tunes(bench) else "beside"):
             facts = call(bench, kind, [seed], watch=True, reuse=index == 2)
-        result = compared(bench, kind, seed, facts, thorough=first or not large, repeat="keep" if first else "")
+        result = compared(bench, kind, seed, facts.outputs, thorough=first or not large, repeat="keep" if first else "")
         if first and result.passed:
             _repeated(bench, kind, seed)
     if index == 1 and not result.passed and bench.weights in ("names", "order"):
@@ -374,14 +373,14 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
         _reweigh(bench)
     if attest and attempt.failed is None and not bench.replayed:
         profiled = call(bench, kind, [bench.seed()], profile=True)
-        bench.kernels, bench.span_ms, bench.busy_ms = (profiled[k] for k in ("kernels", "span_ms", "busy_ms"))
+        bench.kernels, bench.span_ms, bench.busy_ms = profiled.kernels, profiled.span_ms, profiled.busy_ms
         _attest(bench, facts)
     built = any(b.status == "ok" for b in session.builds)
     forged = rules.unfounded(facts, built, bench.workload.name)
-    if not facts["facts"]["launches"] and bench.own_kernels:
+    if not facts.facts.launches and bench.own_kernels:
         # Kernels of other compilers (Triton, CuPy) are not launched by us; the profiler has seen them.
-        facts["facts"]["launches"] = [{"kernel": n, "count": c, "counters": {}} for n, c, _ in bench.own_kernels[:20]]
-        facts["facts"]["written"] = {"0": 1}
+        launches = [LaunchFacts(kernel=name, count=count) for name, count, _ in bench.own_kernels[:20]]
+        facts = facts.model_copy(update={"facts": CallFacts(launches=launches, written={"0": 1})})
         bench.seen_by_profiler = True
     largest = bench.layout["largest_input"]
     guarded = forged + rules.call_findings(facts, bench.policy, largest, bench.workload.name, bench.layout["handed"])
@@ -408,7 +407,7 @@ def _repeated(bench: GpuCase, kind: Distribution, seed: int) -> None:
     """The first call once more on equal contents: right again, or the candidate computes by luck."""
     attempt = bench.attempt
     facts = call(bench, kind, [seed])
-    result = compared(bench, kind, seed, facts, thorough=False, repeat="against")
+    result = compared(bench, kind, seed, facts.outputs, thorough=False, repeat="against")
     if not result.passed:
         attempt.results.append(result)
         attempt.failed = Failed(
@@ -420,7 +419,7 @@ def _repeated(bench: GpuCase, kind: Distribution, seed: int) -> None:
         attempt.findings.append(finding)
 
 
-def _attest(bench: GpuCase, facts: dict[str, Any]) -> None:
+def _attest(bench: GpuCase, facts: CallState) -> None:
     """Whose kernels the device ran in a call, by the profiler, and how much of its time was the candidate's own."""
     kernels = bench.kernels
     own = bench.own_kernels = _own(kernels, bench.session.candidate.text)
@@ -440,7 +439,7 @@ def _attest(bench: GpuCase, facts: dict[str, Any]) -> None:
             bench.attempt.findings.append(seen)
 
 
-def _hidden_library(bench: GpuCase, facts: dict[str, Any], total: float) -> Finding | None:
+def _hidden_library(bench: GpuCase, facts: CallState, total: float) -> Finding | None:
     """Library kernels that computed although no operator of the call shows it, or only ones too small to explain them:
     called past torch's dispatcher, by another thread, or from host code that torch itself has built."""
     kernels = [k for k in bench.kernels if k not in bench.own_kernels and not _MOVES_DATA.search(k[0])]
@@ -449,7 +448,7 @@ def _hidden_library(bench: GpuCase, facts: dict[str, Any], total: float) -> Find
     taken = sum(k[2] for k in kernels)
     if rules.library_work(facts, bench.layout["largest_input"]):
         return None  # seen as what it is
-    shown = facts.get("operators") or facts.get("library_ops") or facts.get("aside")
+    shown = facts.operators or facts.library_ops
     if shown and (taken < HIDDEN_US or taken < 0.5 * total):
         return None
     names = ", ".join(k[0] for k in kernels)

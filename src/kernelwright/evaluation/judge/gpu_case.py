@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, Seat
+from kernelwright.evaluation.processes.messages import Ran
 from kernelwright.evaluation.trials import TrialData
 from kernelwright.records import Distribution, LibraryRule, Task, Workload, WorkloadResult
 
@@ -25,6 +26,10 @@ IDLE = frozenset(("construct", "reweigh", "facts", "release"))
 have it alone need not wait for them."""
 PROFILES = 4
 """So many times at most a call is profiled whose records are not whole."""
+
+
+Outputs = Sequence[tuple[str, list[int]]]
+"""Dtype and shape of each output."""
 
 
 @dataclass
@@ -161,7 +166,7 @@ def call(
     fresh: bool = False,
     graph: bool = False,
     late: bool = False,
-) -> dict[str, Any]:
+) -> Ran:
     """Fresh inputs into the shared block, and a call of the candidate on each slot's.
 
     With `reuse` at the addresses of the checked call before, so that a result remembered by address shows; with `fresh`
@@ -171,13 +176,13 @@ def call(
     asked = {"profile": profile, "watch": watch, "reuse": reuse, "fresh": fresh, "graph": graph, "late": late}
     facts = _called(bench, kind, seeds, asked)
     for _ in range(PROFILES - 1):
-        if not profile or facts["clock"]:
+        if not profile or facts.clock:
             break
         facts = _called(bench, kind, seeds, asked)  # the profiler has lost records
     return facts
 
 
-def _called(bench: GpuCase, kind: Distribution, seeds: list[int], asked: dict[str, bool]) -> dict[str, Any]:
+def _called(bench: GpuCase, kind: Distribution, seeds: list[int], asked: dict[str, bool]) -> Ran:
     header = {**filled(bench, kind, seeds, aside=False), **asked}
     profile, graph, late, fresh = (asked[name] for name in ("profile", "graph", "late", "fresh"))
     with bench.has("alone" if profile or graph or late else "beside"):
@@ -193,7 +198,7 @@ def compared(
     bench: GpuCase,
     kind: Distribution,
     seed: int,
-    facts: dict[str, Any],
+    outputs: Outputs,
     thorough: bool,
     slot: int = 0,
     call_seed: int | None = None,
@@ -201,7 +206,7 @@ def compared(
     repeat: Literal["", "keep", "against"] = "",
 ) -> WorkloadResult:
     """The referee's comparison of one call's outputs, as a result; with `tiles`, a seed, of a sample of them."""
-    if (other := _other_outputs(bench, kind, facts)) is not None:
+    if (other := _other_outputs(bench, kind, outputs)) is not None:
         return other
     answer = bench.referee(
         "check",
@@ -220,10 +225,10 @@ def compared(
 
 
 def compared_row(
-    bench: GpuCase, kind: Distribution, seeds: list[int], facts: dict[str, Any], call_seed: int, first: int = 0
+    bench: GpuCase, kind: Distribution, seeds: list[int], outputs: Outputs, call_seed: int, first: int = 0
 ) -> list[WorkloadResult]:
     """The same for a row of calls, one a slot from the `first` on, up to the first that is wrong."""
-    if (other := _other_outputs(bench, kind, facts)) is not None:
+    if (other := _other_outputs(bench, kind, outputs)) is not None:
         return [other]
     asked = {"distribution": kind, "seeds": seeds, "call_seed": call_seed, "tolerance": bench.task.tolerance}
     answer = bench.referee("check_row", **asked, first=first, thorough=False)
@@ -244,10 +249,10 @@ def _result(bench: GpuCase, kind: Distribution, **more: Any) -> WorkloadResult:
     return WorkloadResult(**about, shape=bench.layout["shapes"], dtype=bench.layout["dtypes"], **more)
 
 
-def _other_outputs(bench: GpuCase, kind: Distribution, facts: dict[str, Any]) -> WorkloadResult | None:
+def _other_outputs(bench: GpuCase, kind: Distribution, outputs: Outputs) -> WorkloadResult | None:
     """What to say of outputs of other shapes or dtypes than the reference's; None where they are alike."""
     expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
-    got = [list(one) for one in facts["outputs"]]
+    got = [list(one) for one in outputs]
     if got == expected:
         return None
     return _result(bench, kind, passed=False, reason=_difference(got, expected))

@@ -74,7 +74,7 @@ def _attempt(case: Submission, gpu: Gpu | None) -> Attempt:
         session.close()
     # A candidate whose build our side could not do may have fallen back to something else.
     undone = next((b for b in session.builds if b.status == "unsupported"), None)
-    names = [*(undone.missing if undone else ()), *session.last.get("unsupported", [])]
+    names = [*(undone.missing if undone else ()), *session.last.unsupported]
     if undone is not None or names:
         attempt.failed = Failed("unsupported", f"missing: {', '.join(map(str, names[:5])) or 'see the log'}"[:500])
     attempt.log = log_of(session, attempt)
@@ -96,9 +96,9 @@ def _load(session: CandidateClient, task: Task) -> None:
         if failed.verdict == "runtime_error":
             raise Failed("compile_error", failed.reason, failed.finding, failed.log) from None
         raise
-    if answer["problem"]:
+    if answer.problem:
         raise TaskError(
-            f"task {task.task_id!r}: its reference cannot be loaded: {answer['problem']}",
+            f"task {task.task_id!r}: its reference cannot be loaded: {answer.problem}",
             hint="run the reference by itself to see the whole error",
         )
     session.strict("make", "in its constructor")
@@ -108,11 +108,12 @@ def _checked(session: CandidateClient, attempt: Attempt, options: EvalOptions) -
     answer = session.strict(
         "check", "in its forward pass", trials=options.trials, tolerance=options.kernelbench_tolerance
     )
-    if answer["problem"]:
-        attempt.failed = Failed("unsupported", f"reference: {answer['problem']}"[:500])
+    if answer.problem:
+        attempt.failed = Failed("unsupported", f"reference: {answer.problem}"[:500])
         return
-    for trial in answer["trials"]:
-        attempt.results.append(WorkloadResult(name="declared", shape=answer["shapes"], dtype=answer["dtypes"], **trial))
+    shapes, dtypes = tuple(tuple(s) for s in answer.shapes), tuple(answer.dtypes)
+    for trial in answer.trials:
+        attempt.results.append(WorkloadResult(name="declared", shape=shapes, dtype=dtypes, **trial.model_dump()))
     wrong = [w.reason for w in attempt.results if not w.passed]
     if wrong or len(attempt.results) != options.trials:
         passed = len(attempt.results) - len(wrong)
@@ -124,9 +125,9 @@ def _timed(session: CandidateClient, attempt: Attempt, on_gpu: bool) -> None:
     started = time.monotonic()
     answer = session.strict("time", "while it was timed", calls=TIMED_CALLS, on_gpu=on_gpu)
     attempt.time_seconds = time.monotonic() - started
-    ours, theirs = answer["candidate_ms"], answer["reference_ms"]
-    if answer["problem"] or not ours or not theirs:
-        raise Failed("runtime_error", f"it was not timed: {answer['problem'] or 'no times came back'}"[:500])
+    ours, theirs = answer.candidate_ms, answer.reference_ms
+    if answer.problem or not ours or not theirs:
+        raise Failed("runtime_error", f"it was not timed: {answer.problem or 'no times came back'}"[:500])
     mean, reference = _stats(ours)["mean"], _stats(theirs)["mean"]
     attempt.timing = Timing(
         candidate_ms=mean,

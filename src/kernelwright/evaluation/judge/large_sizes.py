@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kernelwright.backends.triton import triton_support
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.messages import CallState, MachineFinding
 from kernelwright.evaluation.trials import Trial
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Finding, Workload
@@ -41,10 +41,10 @@ class Look:
     session: CandidateClient | None = None
 
     @property
-    def faults(self) -> list[dict[str, Any]]:
+    def faults(self) -> list[MachineFinding]:
         """What is sure to go wrong on a GPU, too."""
-        found = self.session.last.get("findings", []) if self.session is not None else []
-        return [f for f in found if f.get("severity") == "fault"]
+        found = self.session.last.findings if self.session is not None else []
+        return [f for f in found if f.severity == "fault"]
 
 
 def size_to_sample(case: Case, trials: Sequence[Trial]) -> Workload | None:
@@ -85,12 +85,12 @@ def look(case: Case, size: Workload, trial: Trial) -> Look:
     finally:
         session.close()
     seen = Look("", session)
-    note = seen.faults[0]["rule"] if seen.faults else _note(session, ended)
+    note = seen.faults[0].rule if seen.faults else _note(session, ended)
     return Look(f"{size.name}: {note}", session)
 
 
 def _note(session: CandidateClient, ended: Failed | None) -> str:
-    launches = sum(int(one["count"]) for one in session.last.get("facts", {}).get("launches", []))
+    launches = sum(one.count for one in session.last.facts.launches) if isinstance(session.last, CallState) else 0
     if ended is not None:
         return f"not decided ({ended.verdict}: {ended.reason})"[:300]
     return f"nothing found in a sample of the blocks of {launches} launches" if launches else "no launch was sampled"

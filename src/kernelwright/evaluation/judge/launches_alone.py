@@ -25,7 +25,8 @@ from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.large_sizes import ADDRESSES_MB
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
-from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge, Trusted
+from kernelwright.evaluation.processes.gpu_seats import DeviceFailed, Gpu, TooLarge, Trusted
+from kernelwright.evaluation.processes.messages import CallFacts, CallTimes, LaunchFacts, Ran, Traced
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import TrialData
 from kernelwright.machine.tracing import code_name
@@ -96,25 +97,33 @@ class ReplayClient(CandidateClient):
         self._note()
         return made
 
-    def run(self, header: dict[str, Any]) -> dict[str, Any]:
+    def run(self, header: dict[str, Any]) -> Ran:
         """Full-size calls on shared memory, in the form that a runner's answer has. Raises `Failed`."""
         answer = self._replayer({"kind": "run", "moves": False, **header})
         launches: dict[str, int] = {}
         for one in self.trace["launches"]:
             launches[one["entry"]] = launches.get(one["entry"], 0) + 1
-        counts = [{"kernel": name, "count": count, "counters": {}} for name, count in launches.items()]
-        facts = {"launches": counts, "own_calls": 0, "written": {"0": 1}}
-        nothing: dict[str, Any] = {"problems": [], "foreign": [], "operators": [], "library_ops": [], "findings": []}
-        times = {"same_memory": False, "kernels": [], "busy_ms": 0.0, "span_ms": 0.0, "clock": True, "no_graph": ""}
-        return {**nothing, **times, **answer, "facts": facts}
+        counts = [LaunchFacts(kernel=name, count=count) for name, count in launches.items()]
+        return Ran.model_construct(
+            kind="ran",
+            facts=CallFacts(launches=counts, written={"0": 1}),
+            times=CallTimes.model_construct(**answer["times"]),
+            copies=CallTimes.model_construct(**answer["copies"]),
+            outputs=[(dtype, shape) for dtype, shape in answer["outputs"]],
+            mutated=answer["mutated"],
+            idle=answer["idle"],
+            kernels=[],
+            operators=[],
+            problems=[],
+        )
 
     def _note(self) -> None:
         """Traces a call on the weights that the model has now."""
         layout = self.layout
         times = 1 if self.trace else random.Random(self.options.seed).randint(*TRACES)
         asked = {"calls": [layout["call"]], "inputs": layout["inputs"], "call_seed": 0, "times": times}
-        answer = self._ask({"kind": "trace", **asked}, (), "while its launches were noted")
-        found = {name: answer.header[name] for name in ("launches", "moves", "buffers", "outputs", "sent")}
+        answer = self._ask(Traced, {"kind": "trace", **asked}, (), "while its launches were noted")
+        found = answer.facts.model_dump(include={"launches", "moves", "buffers", "outputs", "sent"})
         if self.trace and found != self.trace:
             raise Failed("unsupported", "its launches differ from call to call")
         expected = [list(place[1:]) for place in layout["outputs"]]
@@ -156,7 +165,7 @@ class ReplayClient(CandidateClient):
         try:
             return self.replayer.ask("", header, tuple(tensors)).header
         except (HarnessError, TaskError, TooLarge) as error:
-            if "CUDA error" in str(error):
+            if isinstance(error, DeviceFailed):
                 self.gpu.faults.note()
             raise Failed("unsupported", f"its launches cannot be repeated: {error}"[:500]) from error
 

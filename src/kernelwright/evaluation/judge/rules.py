@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from kernelwright.evaluation.processes.messages import CallState
 from kernelwright.evaluation.tensor_bytes import shares_memory
 from kernelwright.evaluation.text import forbidden_names
 from kernelwright.evaluation.text.library_ops import allowed, owner
@@ -22,7 +23,7 @@ SMALL_OP = 4096
 
 
 def call_findings(
-    facts: dict[str, Any],
+    facts: CallState,
     policy: LibraryRule,
     largest_input: int,
     workload: str,
@@ -35,15 +36,15 @@ def call_findings(
     """
     excused = {shares_memory(*pair) for pair in handed}
     found = [
-        Finding(rule=str(rule), evidence=str(evidence), severity=_object_severity(str(rule)), workload=workload)
-        for rule, evidence in facts.get("problems", [])
+        Finding(rule=rule, evidence=evidence, severity=_object_severity(rule), workload=workload)
+        for rule, evidence in facts.problems
         if rule != "aliased-output" or evidence not in excused
     ]
-    if facts.get("mutated"):
+    if facts.mutated:
         found.append(
             Finding(
                 rule="input-mutated",
-                evidence=f"input {facts['mutated'][0]} holds other values after the call than before",
+                evidence=f"input {facts.mutated[0]} holds other values after the call than before",
                 severity="reject",
                 workload=workload,
             )
@@ -52,9 +53,9 @@ def call_findings(
     libraries = allowed(policy)
     if policy == "libraries":
         return found
-    call = facts.get("facts", {})
-    launches = sum(int(one.get("count", 1)) for one in call.get("launches", []))
-    calls = int(call.get("own_calls", 0))
+    call = facts.facts
+    launches = sum(one.count for one in call.launches)
+    calls = call.own_calls
     used_libraries = library_work(facts, largest_input, libraries)
     heavy = [name for name in used_libraries if owner(name) not in libraries]
     if used_libraries and not heavy:
@@ -80,9 +81,9 @@ def call_findings(
         )
     elif evidence := _foreign(facts, largest_input):
         found.append(Finding(rule="foreign-output", evidence=evidence, severity="reject", workload=workload))
-    elif launches and not any(int(n) for n in call.get("written", {}).values()):
+    elif launches and not any(call.written.values()):
         found.append(_decoy("kernels ran but wrote to no tensor", workload))
-    elif launches and facts.get("idle"):
+    elif launches and facts.idle:
         found.append(_decoy("kernels ran, but the outputs hold only what torch moved there from inputs", workload))
     return found
 
@@ -92,23 +93,22 @@ def _decoy(evidence: str, workload: str) -> Finding:
     return Finding(rule="decoy-kernel", evidence=evidence, severity="info", workload=workload)
 
 
-def _reaching_out(facts: dict[str, Any], largest_input: int, workload: str) -> list[Finding]:
+def _reaching_out(facts: CallState, largest_input: int, workload: str) -> list[Finding]:
     """What Python code did to others' objects and to device memory, whatever it may call."""
-    events = [str(event) for event in facts.get("snooped", [])]
-    seen = [("harness-access" if event.endswith(forbidden_names.PAST) else "frame-walk", event) for event in events]
-    seen += [("patched-function", f"replaces {name}") for name in facts.get("patched", [])]
-    if (reached := int(facts.get("host_access", 0))) > _few(largest_input):
+    seen = [("harness-access" if e.endswith(forbidden_names.PAST) else "frame-walk", e) for e in facts.snooped]
+    seen += [("patched-function", f"replaces {name}") for name in facts.patched]
+    if (reached := facts.host_access) > _few(largest_input):
         what = f"Python code reaches {reached} elements of device memory: a segmentation fault on a GPU"
         seen.append(("host-access", what))
     return [Finding(rule=rule, evidence=what, severity="reject", workload=workload) for rule, what in seen]
 
 
-def _foreign(facts: dict[str, Any], largest_input: int) -> str:
+def _foreign(facts: CallState, largest_input: int) -> str:
     """How values of unknown origin came into the outputs; empty where they did not."""
     few = _few(largest_input)
-    if foreign := [i for i, numel in facts.get("foreign", []) if numel > few]:
+    if foreign := [i for i, numel in facts.foreign if numel > few]:
         return f"output {foreign[0]} holds values that neither a kernel nor glue made of a kernel's results"
-    if (strangers := int(facts.get("strangers", 0))) > few:
+    if (strangers := facts.strangers) > few:
         return f"kernels were given {strangers} values that neither a kernel, nor an operator that was seen, has made"
     return ""
 
@@ -127,7 +127,7 @@ def _few(largest_input: int) -> int:
     return min(SMALL_OP, max(1, largest_input // 4))
 
 
-def library_work(facts: dict[str, Any], largest_input: int, libraries: frozenset[str] = frozenset()) -> list[str]:
+def library_work(facts: CallState, largest_input: int, libraries: frozenset[str] = frozenset()) -> list[str]:
     """Names of the library operators that did more than glue, largest first, each once.
 
     Either by a single call, or by many small ones that together went over half of what the largest input holds. Those
@@ -135,11 +135,11 @@ def library_work(facts: dict[str, Any], largest_input: int, libraries: frozenset
     """
     small = _few(largest_input)
     names: list[str] = []
-    for name, numel in [*facts.get("operators", []), *facts.get("library_ops", [])]:
-        if int(numel) > small and name not in names:
-            names.append(str(name))
+    for name, numel in [*facts.operators, *facts.library_ops]:
+        if numel > small and name not in names:
+            names.append(name)
     together: dict[str, int] = {}
-    pieces = [(str(name), int(numel), owner(name)) for name, numel in facts.get("pieces", [])]
+    pieces = [(name, numel, owner(name)) for name, numel in facts.pieces]
     for _, numel, library in pieces:
         key = library if library in libraries else ""
         together[key] = together.get(key, 0) + numel
@@ -148,26 +148,25 @@ def library_work(facts: dict[str, Any], largest_input: int, libraries: frozenset
     return names + [name for name in over if name not in names]
 
 
-def unfounded(facts: dict[str, Any], built: bool, workload: str) -> list[Finding]:
+def unfounded(facts: CallState, built: bool, workload: str) -> list[Finding]:
     """Kernels or functions that are said to have run although nothing was built for this candidate."""
-    call = facts.get("facts", {})
-    if built or not (call.get("launches") or call.get("own_calls")):
+    if built or not (facts.facts.launches or facts.facts.own_calls):
         return []
     evidence = "says that kernels of its own ran, but none was ever built"
     return [Finding(rule="forged-answer", evidence=evidence, severity="reject", workload=workload)]
 
 
-def never_read(facts: dict[str, Any], shapes: Sequence[Sequence[int]], workload: str) -> list[Finding]:
+def never_read(facts: CallState, shapes: Sequence[Sequence[int]], workload: str) -> list[Finding]:
     """Inputs of which no kernel read a byte, where every launch was watched and read nothing but inputs and weights.
 
     Information only: a result may not need an input's values, and then the outputs are right.
     """
-    launches = facts.get("facts", {}).get("launches", [])
-    read = [str(m["name"]) for one in launches for m in one.get("memory", []) if m.get("read")]
-    complete = launches and all(one.get("watched") == one.get("count") for one in launches)
+    launches = facts.facts.launches
+    read = [m.name for one in launches for m in one.memory if m.read]
+    complete = launches and all(one.watched == one.count for one in launches)
     if not complete or any(not re.search(r"\b(input|weight) \d", name) for name in read):
         return []
-    if facts.get("operators") or facts.get("library_ops"):
+    if facts.operators or facts.library_ops:
         return []
     unread = [i for i, s in enumerate(shapes) if s and not any(re.search(rf"\binput {i}\b", n) for n in read)]
     return [

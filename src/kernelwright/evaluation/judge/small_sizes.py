@@ -80,7 +80,7 @@ def _look_at_large(case: Case, attempt: Attempt, size: Workload, trial: Trial) -
     if seen.session is None:
         return
     attempt.build_seconds += seen.session.build_seconds
-    found = machine_findings(seen.session, {"findings": seen.faults}, f"{size.name} (sampled)")[0]
+    found = machine_findings(seen.session, seen.faults, f"{size.name} (sampled)")[0]
     attempt.findings.extend(found)
     if found:
         attempt.failed = large_sizes.verdict(found[0], size)

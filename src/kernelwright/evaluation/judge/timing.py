@@ -19,9 +19,10 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import hardware_limits, intervals
 from kernelwright.evaluation.judge.attempt import Attempt
-from kernelwright.evaluation.judge.gpu_case import GpuCase, call, compared, compared_row, filled
+from kernelwright.evaluation.judge.gpu_case import GpuCase, Outputs, call, compared, compared_row, filled
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import TooLarge
+from kernelwright.evaluation.processes.messages import CallTimes
 from kernelwright.records import Distribution, Finding, Timing, WorkloadResult
 
 VERIFY_ALL = 1 << 22
@@ -64,7 +65,7 @@ class TimedSamples:
         """Least time of a call alone, where calls are measured in a row."""
         self.spent_ms = 0.0
         """Of one call of each measurement, added up, whether it counts or not."""
-        self.late: tuple[dict[str, Any], dict[str, Any]] | None = None
+        self.late: tuple[CallTimes, CallTimes] | None = None
         """The clock's word on a row whose inputs came late, and on their copies, where that was measured already."""
 
     def clear(self) -> None:
@@ -73,18 +74,18 @@ class TimedSamples:
             kept.clear()
         self.hidden = dict.fromkeys(self.hidden, False)
 
-    def add(self, who: str, times: dict[str, Any], extra: float) -> None:
+    def add(self, who: str, times: CallTimes, extra: float) -> None:
         """One measurement, unless the device waited for the host, which it does not always do here."""
-        self.spent_ms += times["device_ms"]
-        if not times["hidden"] and self.hidden[who]:
+        self.spent_ms += times.device_ms
+        if not times.hidden and self.hidden[who]:
             return
-        if times["hidden"] and not self.hidden[who]:
+        if times.hidden and not self.hidden[who]:
             self.times[who].clear()
-        self.hidden[who] = times["hidden"]
-        self.times[who].append(times["device_ms"] - extra)
-        self.slacks[who].append(times["slack_ms"])
+        self.hidden[who] = times.hidden
+        self.times[who].append(times.device_ms - extra)
+        self.slacks[who].append(times.slack_ms)
         if who == "candidate":
-            self.issues.append(times["issue_ms"])
+            self.issues.append(times.issue_ms)
 
     def fewest(self) -> int:
         return min(len(s) for s in self.times.values())
@@ -177,7 +178,7 @@ def begin(bench: GpuCase, turn: list[str], count: int, fresh: bool = True) -> li
     seeds, found = new_seeds(bench, count), []
     for who in turn:
         if bench.attempt.failed is None:
-            found.append(_times(bench, who, seeds, fresh=fresh)["device_ms"])
+            found.append(_times(bench, who, seeds, fresh=fresh).device_ms)
     return found
 
 
@@ -205,32 +206,30 @@ def launch_extra(bench: GpuCase) -> float:
     return launches * max(-MOST_EXTRA_MS, min(MOST_EXTRA_MS, more))
 
 
-def _times(bench: GpuCase, who: str, seeds: list[int], fresh: bool = False) -> dict[str, Any]:
+def _times(bench: GpuCase, who: str, seeds: list[int], fresh: bool = False) -> CallTimes:
     """The candidate or a baseline timed over calls on contents that it has not seen; the candidate's outputs are
     verified."""
     kind: Distribution = "own"
     if who != "candidate":
         where = filled(bench, kind, seeds, aside=True)
         answer = bench.baseline("time", baseline=who, fresh=fresh, **where)
-        times: dict[str, Any] = answer["times"]
-        return times
+        return CallTimes.model_construct(**answer["times"])
     facts = call(bench, kind, seeds, fresh=fresh)
-    if facts["same_memory"]:
+    if facts.same_memory:
         # Calls that answer in one buffer cannot be looked at together.
         bench.one_by_one = True
         return _times(bench, who, new_seeds(bench, 1), fresh)
-    _verify(bench, kind, seeds, facts)
-    times = facts["times"]
-    return times
+    _verify(bench, kind, seeds, facts.outputs)
+    return facts.times
 
 
-def _verify(bench: GpuCase, kind: Distribution, seeds: list[int], facts: dict[str, Any]) -> None:
+def _verify(bench: GpuCase, kind: Distribution, seeds: list[int], outputs: Outputs) -> None:
     """Looks at what timed calls returned. Sets `attempt.failed`."""
     call_seed = seeds[-1] ^ 0x5EED
     if outputs_of(bench) <= VERIFY_ALL:
-        results = compared_row(bench, kind, seeds, facts, call_seed)
+        results = compared_row(bench, kind, seeds, outputs, call_seed)
     else:
-        results = [_looked_at(bench, kind, seed, facts, slot, call_seed) for slot, seed in enumerate(seeds)]
+        results = [_looked_at(bench, kind, seed, outputs, slot, call_seed) for slot, seed in enumerate(seeds)]
     wrong = next((result for result in results if not result.passed), None)
     if wrong is not None:
         bench.attempt.results.append(wrong)
@@ -243,11 +242,11 @@ def outputs_of(bench: GpuCase) -> int:
 
 
 def _looked_at(
-    bench: GpuCase, kind: Distribution, seed: int, facts: dict[str, Any], slot: int, call_seed: int
+    bench: GpuCase, kind: Distribution, seed: int, outputs: Outputs, slot: int, call_seed: int
 ) -> WorkloadResult:
     """Large outputs: the whole of a random quarter, a sample of the others."""
     tiles = 0 if bench.rng.random() < 0.25 else bench.seed()
-    return compared(bench, kind, seed, facts, thorough=False, slot=slot, call_seed=call_seed, tiles=tiles)
+    return compared(bench, kind, seed, outputs, thorough=False, slot=slot, call_seed=call_seed, tiles=tiles)
 
 
 def over(samples: TimedSamples, options: EvalOptions, stop: float) -> bool:
@@ -340,11 +339,11 @@ def _beside_the_stream(bench: GpuCase, slacks: dict[str, list[float]], candidate
     usual = [min((min(s) for name, s in slacks.items() if name != "candidate" and s), default=0.0)]
     while min(seen) - statistics.median(usual) > allowed and len(seen) < SLACK_SAMPLES:
         seeds = new_seeds(bench, 1)
-        seen.append(_times(bench, "candidate", seeds)["slack_ms"])
+        seen.append(_times(bench, "candidate", seeds).slack_ms)
         if bench.attempt.failed is not None:
             return
         if baseline:
-            usual.append(_times(bench, baseline, seeds)["slack_ms"])
+            usual.append(_times(bench, baseline, seeds).slack_ms)
     slack = min(seen) - statistics.median(usual)
     if slack > allowed:
         evidence = (
@@ -364,8 +363,8 @@ def _two_clocks(bench: GpuCase, candidate: float, in_row: bool) -> None:
     spans, busy = [bench.span_ms], [bench.busy_ms]
     while bench.busy_ms and _disagree(candidate, min(spans), min(busy)) and len(spans) < SPAN_SAMPLES:
         facts = call(bench, "own", [bench.seed()], profile=True)
-        spans.append(facts["span_ms"])
-        busy.append(facts["busy_ms"])
+        spans.append(facts.span_ms)
+        busy.append(facts.busy_ms)
     least = min(busy)
     if in_row and _too_busy(candidate, least):
         least = min(least, *(_busy_in_a_row(bench, least) for _ in range(ROW_SAMPLES)))
@@ -390,8 +389,8 @@ def _busy_in_a_row(bench: GpuCase, alone: float) -> float:
     """
     seeds = new_seeds(bench, bench.layout["slots"])
     facts = call(bench, "own", seeds, profile=True)
-    _verify(bench, "own", seeds, facts)
-    return float(facts["busy_ms"] - alone) / (len(seeds) - 1)
+    _verify(bench, "own", seeds, facts.outputs)
+    return float(facts.busy_ms - alone) / (len(seeds) - 1)
 
 
 def _faster_than_launches(bench: GpuCase, candidate: float) -> None:
@@ -427,8 +426,8 @@ def _in_a_row(bench: GpuCase, samples: TimedSamples, candidate: float) -> None:
         times = _times(bench, "candidate", new_seeds(bench, 1))
         if bench.attempt.failed is not None:
             return
-        if times["hidden"] or not samples.hidden["candidate"]:  # else the device may have waited for the host
-            alone.append(times["device_ms"])
+        if times.hidden or not samples.hidden["candidate"]:  # else the device may have waited for the host
+            alone.append(times.device_ms)
         if alone and not cheap(min(alone)):
             return
     if len(alone) >= BURST_SAMPLES // 2:
@@ -452,9 +451,9 @@ def _before_it_is_there(bench: GpuCase, samples: TimedSamples, candidate: float)
         times, copies = samples.late if samples.late and not index else _called_late(bench)
         if bench.attempt.failed is not None:
             return
-        late = times["device_ms"] - copies["device_ms"]
-        limit = _LATE_SHARE * candidate + _BURST_SLACK_MS + copies["issue_ms"]
-        if samples.hidden["candidate"] and not times["hidden"]:  # the device may have waited for the host
+        late = times.device_ms - copies.device_ms
+        limit = _LATE_SHARE * candidate + _BURST_SLACK_MS + copies.issue_ms
+        if samples.hidden["candidate"] and not times.hidden:  # the device may have waited for the host
             limit += float(np.median(samples.issues))
         if late <= limit:
             return
@@ -465,12 +464,12 @@ def _before_it_is_there(bench: GpuCase, samples: TimedSamples, candidate: float)
     _found(bench, "answered-ahead", evidence, "reject")
 
 
-def _called_late(bench: GpuCase) -> tuple[dict[str, Any], dict[str, Any]]:
+def _called_late(bench: GpuCase) -> tuple[CallTimes, CallTimes]:
     """The clock's word on a row of calls whose inputs come late, and on their copies; its outputs are looked at."""
     seeds = new_seeds(bench, bench.layout["slots"])
     facts = call(bench, "own", seeds, late=True)
-    _verify(bench, "own", seeds, facts)
-    return facts["times"], facts["copies"]
+    _verify(bench, "own", seeds, facts.outputs)
+    return facts.times, facts.copies
 
 
 def _too_busy(candidate: float, busy: float) -> bool:
@@ -513,11 +512,11 @@ def _graphs(bench: GpuCase, timing: Timing) -> bool:
             bench.session.make(*bench.model, keep=False)
         seed = bench.seed()
         facts = call(bench, "own", [seed], graph=True)
-        problem = facts["no_graph"]
+        problem = facts.no_graph
         if not problem:
-            result = compared(bench, "own", seed, facts, thorough=False)
+            result = compared(bench, "own", seed, facts.outputs, thorough=False)
             if result.passed:
-                found["graph_ms"] = facts["times"]["device_ms"]
+                found["graph_ms"] = facts.times.device_ms
             else:
                 problem = f"replays differ: {result.reason}"
     except Failed as failed:

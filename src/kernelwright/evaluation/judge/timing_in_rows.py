@@ -14,9 +14,10 @@ from typing import Any
 
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import timing
-from kernelwright.evaluation.judge.gpu_case import GpuCase, compared, compared_row, filled
+from kernelwright.evaluation.judge.gpu_case import GpuCase, Outputs, compared, compared_row, filled
 from kernelwright.evaluation.judge.launches_alone import ReplayClient
 from kernelwright.evaluation.judge.timing import SHORT_MS, VERIFY_ALL, TimedSamples
+from kernelwright.evaluation.processes.messages import CallTimes
 from kernelwright.records import Distribution, WorkloadResult
 
 ROW, FEWEST_IN_ROW = 12, 3
@@ -27,6 +28,16 @@ PERHAPS_MS = 2.0
 """Calls that take less beside others may be short when nothing else is computed."""
 MOST_PASSES = 200
 _KIND: Distribution = "own"
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """The clock's answer on a row of calls: their times, those of the copies of late inputs, and whether launches
+    changed nothing."""
+
+    times: CallTimes
+    copies: CallTimes
+    idle: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ def _passed(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples) 
         began = time.monotonic()
         if laid.count > 1:
             for who in turn:
-                alone = _measured(bench, laid, who, 0, 1)["times"]["device_ms"]
+                alone = _measured(bench, laid, who, 0, 1).times.device_ms
                 samples.alone[who] = min(alone, samples.alone.get(who, alone))
         if laid.count > 1 and max(samples.alone.values()) < SHORT_MS:
             used = _in_rows(bench, laid, turn, samples)
@@ -121,10 +132,10 @@ def _in_rows(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples)
     count, extra = laid.count, timing.launch_extra(bench)
     for first, order in ((1, turn), (1 + count, turn[::-1])):
         for who in order:
-            times = _measured(bench, laid, who, first, count)["times"]
+            times = _measured(bench, laid, who, first, count).times
             samples.add(who, times, extra if who == "candidate" else 0.0)
     facts = _measured(bench, laid, "candidate", 1 + 2 * count, count, late=True)
-    samples.late = facts["times"], facts["copies"]
+    samples.late = facts.times, facts.copies
     _own_share(bench, laid, 1, count, samples)
     return 1 + 3 * count
 
@@ -135,7 +146,7 @@ def _one_by_one(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSampl
     while used + 2 <= len(laid.seeds):
         for slot, order in ((used, turn), (used + 1, turn[::-1])):
             for who in order:
-                samples.add(who, _measured(bench, laid, who, slot, 1)["times"], 0.0)
+                samples.add(who, _measured(bench, laid, who, slot, 1).times, 0.0)
         used += 2
         if samples.enough(bench.options.timing_seconds):
             break
@@ -148,40 +159,42 @@ def _own_share(bench: GpuCase, laid: Pass, first: int, count: int, samples: Time
     share, session = 1.0, bench.session
     if isinstance(session, ReplayClient) and session.trace["moves"] and samples.times["candidate"]:
         facts = _measured(bench, laid, "candidate", first, count, moves=True)
-        share = max(0.0, 1.0 - facts["times"]["device_ms"] / min(samples.times["candidate"]))
-        if facts["idle"]:
+        share = max(0.0, 1.0 - facts.times.device_ms / min(samples.times["candidate"]))
+        if facts.idle:
             bench.attempt.failed = Failed("rejected", "its outputs are the same without its kernels")
     bench.attempt.environment["own_kernel_share"] = f"{share:.3f}"
 
 
-def _measured(bench: GpuCase, laid: Pass, who: str, first: int, count: int, **way: bool) -> dict[str, Any]:
-    """The clock's answer on some of the calls, which take the slots from `first` on; in a `way` that a replayer knows,
+def _measured(bench: GpuCase, laid: Pass, who: str, first: int, count: int, **way: bool) -> Clocked:
+    """Times some of the calls, which take the slots from `first` on; the candidate's in a `way` that a replayer knows,
     `late` or only `moves`."""
     header = laid.part(who, first, count)
     started = time.monotonic()
     if who != "candidate":
-        return bench.baseline("time", baseline=who, fresh=False, **header)
+        times = CallTimes.model_construct(**bench.baseline("time", baseline=who, fresh=False, **header)["times"])
+        return Clocked(times, times)
     usual = dict.fromkeys(("profile", "watch", "reuse", "fresh", "graph", "late"), False)
     try:
-        return bench.session.run({**header, **usual, **way})
+        ran = bench.session.run({**header, **usual, **way})
     finally:
         bench.took("run late" if "late" in way else "run row" if count > 1 else "run", started)
+    return Clocked(ran.times, ran.copies, ran.idle)
 
 
 def _looked_at(bench: GpuCase, laid: Pass, used: int) -> list[WorkloadResult]:
     """What the candidate's calls have left in so many slots: the whole of small outputs, a sample of large ones, of one
     the whole now and then."""
     seeds = laid.seeds[:used]
-    call_seed, facts = laid.blocks["candidate"]["call_seed"], {"outputs": _forms(bench)}
+    call_seed, outputs = laid.blocks["candidate"]["call_seed"], _forms(bench)
     if timing.outputs_of(bench) <= VERIFY_ALL:
-        return compared_row(bench, _KIND, seeds, facts, call_seed)
+        return compared_row(bench, _KIND, seeds, outputs, call_seed)
     whole = bench.rng.integers(0, 2 * len(seeds))
     return [
         compared(
             bench,
             _KIND,
             seed,
-            facts,
+            outputs,
             thorough=False,
             slot=slot,
             call_seed=call_seed,
@@ -191,5 +204,5 @@ def _looked_at(bench: GpuCase, laid: Pass, used: int) -> list[WorkloadResult]:
     ]
 
 
-def _forms(bench: GpuCase) -> list[list[Any]]:
-    return [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
+def _forms(bench: GpuCase) -> Outputs:
+    return [(dtype, shape) for _, dtype, shape in bench.layout["outputs"]]

@@ -20,6 +20,7 @@ from kernelwright.evaluation.failure import Failed, missing_library
 from kernelwright.evaluation.judge import large_sizes, rules
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.messages import CallState, MachineFinding
 from kernelwright.evaluation.text import library_ops, source_lines
 from kernelwright.evaluation.trials import Trial
 from kernelwright.machine.runtime import SUSPECTS
@@ -40,15 +41,15 @@ SIZE_RULES = ("no-own-kernel", "library-op")
 
 
 def call_verdict(
-    facts: dict[str, Any],
+    facts: CallState,
     outcome: WorkloadResult,
     findings: list[Finding],
     guarded: list[Finding],
     trial: Trial,
 ) -> Failed | None:
     """The first thing wrong with one call, in the order of the module's docstring."""
-    if facts.get("unsupported"):
-        return Failed("unsupported", f"missing: {', '.join(facts['unsupported'][:5])}"[:500])
+    if facts.unsupported:
+        return Failed("unsupported", f"missing: {', '.join(facts.unsupported[:5])}"[:500])
     fault = next((f for f in findings if f.severity == "fault"), None)
     if fault is not None:
         return Failed("runtime_error", f"{fault.rule}: {fault.evidence}"[:500], fault)
@@ -56,7 +57,7 @@ def call_verdict(
     shown = next((f for f in guarded if f.rule in ("lazy-output", "not-a-tensor", "broadcast-output")), None)
     if shown is not None:
         return Failed("rejected", f"{shown.rule}: {shown.evidence}", shown)
-    missing = [n for n in facts.get("missing_libraries", []) if n in ("triton", "cupy", "numba")]
+    missing = [n for n in facts.missing_libraries if n in ("triton", "cupy", "numba")]
     if missing and rejecting is not None and rejecting.rule == "no-own-kernel":
         return Failed("unsupported", missing_library(missing))
     race = next((f for f in findings if f.rule in _RACES), None)
@@ -74,24 +75,22 @@ def call_verdict(
 
 
 def machine_findings(
-    session: CandidateClient, facts: dict[str, Any], workload: str
+    client: CandidateClient, observed: Sequence[MachineFinding], workload: str
 ) -> tuple[list[Finding], list[Finding]]:
-    """What the machine found, with lines of the candidate's own file; and what only counts if outputs are wrong."""
+    """Returns what the machine found, with lines of the candidate's own file, and what counts if outputs are wrong."""
     found: list[Finding] = []
     suspects: list[Finding] = []
-    text = session.candidate.text
-    for one in facts.get("findings", [])[:50]:
-        severity, kernel = one.get("severity", "warning"), str(one.get("kernel", ""))
-        line = source_lines.of_finding(text, session.requests, one)
-        evidence = source_lines.in_own_lines(text, session.requests, kernel, str(one.get("evidence", "")))
+    text = client.candidate.text
+    for one in observed[:50]:
+        evidence = source_lines.in_own_lines(text, client.requests, one.kernel, one.evidence)
         finding = Finding(
-            rule=str(one.get("rule", "machine")),
+            rule=one.rule,
             evidence=evidence[:1000],
-            severity=severity if severity in ("info", "warning", "fault") else "warning",
-            line=line,
-            workload="" if severity == "info" else workload,
+            severity="info" if one.severity == "info" else "fault" if one.severity == "fault" else "warning",
+            line=source_lines.of_finding(text, client.requests, one.model_dump()),
+            workload="" if one.severity == "info" else workload,
         )
-        (suspects if severity == "suspect" else found).append(finding)
+        (suspects if one.severity == "suspect" else found).append(finding)
     return found, suspects
 
 
@@ -101,14 +100,14 @@ def build_verdict(session: CandidateClient, attempt: Attempt) -> Failed | None:
         if result.status == "unsupported":
             names = ", ".join(result.missing) or "see the log"
             return Failed("unsupported", f"missing: {names}"[:500], log=result.log)
-    unsupported = session.last.get("unsupported", [])
+    unsupported = session.last.unsupported
     idle = next((f for f in attempt.findings if f.rule == "no-own-kernel"), None)
     if unsupported and idle is not None and not session.builds:
         # It has no kernel of its own: what else it asked of torch in vain does not matter.
         return Failed("rejected", f"{idle.rule}: {idle.evidence}"[:500], idle)
     if unsupported:
         return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
-    faults = [f for f in machine_findings(session, session.last, "")[0] if f.severity == "fault"]
+    faults = [f for f in machine_findings(session, session.last.findings, "")[0] if f.severity == "fault"]
     if faults and (attempt.failed is None or attempt.failed.verdict in ("runtime_error", "rejected", "wrong")):
         return large_sizes.fault(faults[0], attempt.trial)
     errors = [i for i, r in enumerate(session.builds) if r.status == "compile_error"]
@@ -127,20 +126,20 @@ def compile_error(candidate: Candidate, request: dict[str, Any], log: str) -> Fa
 
 def _compiled_in_vain(session: CandidateClient, attempt: Attempt, ran: bool) -> Failed | None:
     """The failure of a compiler in the runner, unless kernels ran all the same: an autotuner may survive some."""
-    errors = session.last.get("compile_errors", [])
+    errors = session.last.compile_errors
     failed = attempt.failed
     ended = failed is not None and failed.finding is not None and failed.finding.rule == "exception"
     if not errors or (ran and not ended):
         return None
     # The last is what ended it; where another exception did, kernels that ran before are no excuse for that one.
     error = errors[-1]
-    if ran and failed is not None and not failed.reason.split(" ", 1)[0] == error["type"]:
+    if ran and failed is not None and failed.exception != error.type:
         return None
-    line = source_lines.own_line(session.candidate.text, error["source"], error["line"]) if error["line"] else None
-    message = next(iter(error["message"].strip().splitlines()), "")
-    reason = f"{error['type']}: {message}"[:400] + (f" (line {line})" if line else "")
+    line = source_lines.own_line(session.candidate.text, error.source, error.line) if error.line else None
+    message = next(iter(error.message.strip().splitlines()), "")
+    reason = f"{error.type}: {message}"[:400] + (f" (line {line})" if line else "")
     finding = Finding(rule=KERNEL_COMPILE_ERROR, evidence=reason, severity="fault", line=line)
-    return Failed("compile_error", reason, finding, error["log"])
+    return Failed("compile_error", reason, finding, error.log)
 
 
 def _first_error(log: str) -> str:
@@ -188,7 +187,7 @@ def log_of(session: CandidateClient, attempt: Attempt) -> str:
             parts.append(f"[build {index + 1}: {result.status}]\n{result.log[-4000:]}")
     if attempt.failed is not None and attempt.failed.log and not any(attempt.failed.log in p for p in parts):
         parts.append(f"[{attempt.failed.verdict}]\n{attempt.failed.log[-4000:]}")
-    prints = str(session.last.get("prints", ""))
+    prints = session.last.prints
     if prints.strip():
         parts.append(f"[printed]\n{prints[-2000:]}")
     return "\n".join(parts)

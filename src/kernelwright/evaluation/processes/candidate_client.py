@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import signal
 import time
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic
 
 from kernelwright.backends import host_build
 from kernelwright.backends.triton import triton_support
@@ -42,6 +43,14 @@ def _forged(where: str, error: Exception) -> Failed:
     return Failed("rejected", f"forged-answer: {finding.evidence} ({where})"[:500], finding)
 
 
+@dataclass(frozen=True)
+class Answered(Generic[messages.Answer]):
+    """One answer of the runner: its facts, with sound types, and the tensors that came with them."""
+
+    facts: messages.Answer
+    tensors: tuple[TensorBytes, ...]
+
+
 class CandidateClient:
     """The runner of one candidate, with a budget of wall seconds that builds do not use up."""
 
@@ -63,7 +72,8 @@ class CandidateClient:
         self.builds: list[BuildResult] = []
         self.requests: list[dict[str, Any]] = []  # what each build was asked for, as the untrusted runner said it
         self.build_seconds = 0.0
-        self.last: dict[str, Any] = {}
+        self.last = messages.State()
+        """The last answer."""
         self.left = options.timeout
         # The processor limit is the second line of defence, behind the wall clock that is watched here.
         cpu = int(options.timeout * 2) + 5
@@ -87,42 +97,45 @@ class CandidateClient:
             "gradients": wants_gradients(task.source),
             "fence": str(host_build.host_library(self.builder.pool.cache)) if self.candidate.language == "cuda" else "",
         }
-        self._ask(header, (), "while it was loaded")
+        self._ask(messages.Loaded, header, (), "while it was loaded")
 
     def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
         """Constructs the model with the reference's weights, or only resets them. Raises `Failed`."""
         nodes, tensors = data.packed(1, 2)
         header = {"kind": "model", "values": nodes, "weight_seed": weight_seed, "keep": keep}
-        return str(self._ask(header, tensors, "in its constructor").header["weights"])
+        return self._ask(messages.Made, header, tensors, "in its constructor").facts.weights
 
-    def call(self, data: TrialData, call_seed: int, reuse: bool) -> Frame:
+    def call(self, data: TrialData, call_seed: int, reuse: bool) -> Answered[messages.Called]:
         """One forward pass. Raises `Failed`."""
         nodes, tensors = data.packed(0)
         header = {"kind": "call", "values": nodes, "call_seed": call_seed, "reuse": reuse}
-        return self._ask(header, tensors, "in its forward pass")
+        return self._ask(messages.Called, header, tensors, "in its forward pass")
 
     def sampled(self, outline: Outline, trial: Trial) -> None:
         """Constructs the model and calls it at a size of which only a part is run. Raises `Failed`."""
         arguments, init = outline.nodes
         header = {"kind": "model", "values": [init], "weight_seed": trial.weight_seed, "keep": False}
-        self._ask(header, (), "in its constructor, at full size")
+        self._ask(messages.Made, header, (), "in its constructor, at full size")
         header = {"kind": "call", "values": [arguments], "call_seed": trial.input_seed}
         header |= {"shapes": outline.shapes, "exact": outline.exact}
-        self._ask(header, outline.samples, "in its forward pass, at full size")
+        self._ask(messages.Called, header, outline.samples, "in its forward pass, at full size")
 
     def exchange(self, handle: str, nbytes: int) -> None:
         """Has the runner open memory that the referee shares, or, with an empty handle, close it. Raises `Failed`."""
-        self._ask({"kind": "exchange", "handle": handle, "nbytes": nbytes}, (), "while it was prepared")
+        header = {"kind": "exchange", "handle": handle, "nbytes": nbytes}
+        self._ask(messages.Exchanged, header, (), "while it was prepared")
 
-    def run(self, header: dict[str, Any]) -> dict[str, Any]:
+    def run(self, header: dict[str, Any]) -> messages.Ran:
         """One full-size call on shared memory. Raises `Failed`."""
-        return self._ask({"kind": "run", **header}, (), "at full size").header
+        return self._ask(messages.Ran, {"kind": "run", **header}, (), "at full size").facts
 
-    def strict(self, step: str, where: str, **header: Any) -> dict[str, Any]:
+    def strict(self, step: str, where: str, **header: Any) -> messages.StrictStep:
         """One step of KernelBench's own protocol (`kernelbench_runner`). Raises `Failed`."""
-        return self._ask({"kind": "strict", "step": step, **header}, (), where).header
+        return self._ask(messages.StrictStep, {"kind": "strict", "step": step, **header}, (), where).facts
 
-    def _ask(self, header: dict[str, Any], tensors: tuple[TensorBytes, ...], where: str) -> Frame:
+    def _ask(
+        self, wanted: type[messages.Answer], header: dict[str, Any], tensors: tuple[TensorBytes, ...], where: str
+    ) -> Answered[messages.Answer]:
         started = time.monotonic()
         built = 0.0
         try:
@@ -140,12 +153,13 @@ class CandidateClient:
             self.left -= time.monotonic() - started - built
             self.build_seconds += built
         try:
-            self.last = messages.read(header["kind"], answer.header)
+            read = messages.read(wanted, answer.header)
         except messages.Unsound as error:
             raise _forged(where, error) from None
-        if answer.kind == "failed":
-            raise self._failure(self.last, where)
-        return Frame(self.last, answer.tensors)
+        self.last = read
+        if isinstance(read, messages.Raised):
+            raise self._failure(read, where)
+        return Answered(read, answer.tensors)
 
     def _build(self, message: Frame) -> float:
         started = time.monotonic()
@@ -170,30 +184,31 @@ class CandidateClient:
         if fate.full:
             return Failed("runtime_error", f"its files took more room than they may {where}")
         if fate.rss_mb > self.options.memory_mb * 0.9:
-            return Failed("runtime_error", f"out of memory {where}: it reached {fate.rss_mb} MB")
+            return Failed("runtime_error", f"out of memory {where}: it reached {fate.rss_mb} MB", cause="memory")
         if fate.signal is not None:
             name = signal.Signals(fate.signal).name if fate.signal in set(signal.Signals) else str(fate.signal)
-            return Failed("runtime_error", f"its process was killed by {name} {where}")
+            return Failed("runtime_error", f"its process was killed by {name} {where}", cause="killed")
         if fate.exit is not None:
             return Failed("runtime_error", f"it ended its process with status {fate.exit} {where}")
-        return Failed("runtime_error", f"it broke off the conversation {where} ({detail})")
+        return Failed("runtime_error", f"it broke off the conversation {where} ({detail})", cause="closed")
 
-    def _failure(self, header: dict[str, Any], where: str) -> Failed:
-        kind, message = header["type"], header["message"]
+    def _failure(self, raised: messages.Raised, where: str) -> Failed:
+        kind, message = raised.type, raised.message
         # Of a file without Python the lines that ran are the wrapper's.
-        line = header.get("line") if self.candidate.sources[0].path.endswith(".py") else None
+        line = raised.line if self.candidate.sources[0].path.endswith(".py") else None
         at = f" (line {line})" if line else ""
-        log = str(header.get("traceback", ""))
-        if kind in ("MemoryError", "OutOfMemoryError") or "can't allocate memory" in message:
-            return Failed("runtime_error", f"out of memory {where}{at}", log=log)
+        if raised.cause == "memory":
+            return Failed("runtime_error", f"out of memory {where}{at}", log=raised.traceback, cause="memory")
         if kind == "NoEntryPoint":
-            return Failed("compile_error", f"{message}; a candidate defines class ModelNew(nn.Module)", log=log)
-        missing = [n for n in header.get("missing_libraries", []) if n in KNOWN_LIBRARIES]
+            reason = f"{message}; a candidate defines class ModelNew(nn.Module)"
+            return Failed("compile_error", reason, log=raised.traceback)
+        missing = [n for n in raised.missing_libraries if n in KNOWN_LIBRARIES]
         if kind in ("ModuleNotFoundError", "ImportError") and missing:
-            return Failed("unsupported", missing_library(missing), log=log)
+            return Failed("unsupported", missing_library(missing), log=raised.traceback)
         first = message.strip().splitlines()[0] if message.strip() else ""
         finding = Finding(rule="exception", evidence=f"{kind}: {first}"[:500], severity="fault", line=line)
-        return Failed("runtime_error", f"{kind} {where}{at}: {first}"[:500], finding, log)
+        reason = f"{kind} {where}{at}: {first}"[:500]
+        return Failed("runtime_error", reason, finding, raised.traceback, kind, raised.cause)
 
     def close(self) -> None:
         self.child.end()

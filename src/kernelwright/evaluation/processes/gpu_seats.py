@@ -45,6 +45,10 @@ LOCKS = Path("/tmp/kernelwright-locks")
 """The prefix of the lock folder; the user's number follows. No TMPDIR moves it: processes must agree."""
 
 
+class DeviceFailed(HarnessError):
+    """A process that we trust met a fault of the GPU."""
+
+
 class TooLarge(Exception):
     """The size does not fit the device, with the reason in words."""
 
@@ -204,9 +208,9 @@ class Trusted:
             if answer.header["why"] == "large":
                 raise TooLarge(answer.header["message"])
             # A fault of the device stays with the process that met it.
-            if "CUDA error" in answer.header["message"]:
+            if answer.header["why"] == "device":
                 self.close()
-                raise HarnessError(f"the {self.role}: {answer.header['message'][:400]}")
+                raise DeviceFailed(f"the {self.role}: {answer.header['message'][:400]}")
             hint = answer.header.get("hint") or "run the reference by itself to see the whole error"
             raise TaskError(f"task {task_id!r} on the GPU: {answer.header['message']}", hint=hint)
         return answer

@@ -1,4 +1,4 @@
-"""What a runner may say: each answer of the untrusted child is read through these models before the judge uses it.
+"""Models of a runner's answers: the judge reads each answer of the untrusted child through one of them, and keeps it.
 
 A candidate can write into its runner's channel, so an answer may be of the wrong kind, lack fields, or hold values of
 any type and size. What is read here has the right types and bounded sizes; whether it is true is for others to doubt.
@@ -6,7 +6,7 @@ any type and size. What is read here has the right types and bounded sizes; whet
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -28,11 +28,11 @@ class Unsound(Exception):
     """An answer that no runner gives by itself."""
 
 
-class _Model(BaseModel):
+class _Facts(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
-class _Hotspot(_Model):
+class HotspotFacts(_Facts):
     kind: Literal["global_load", "global_store", "shared_load", "shared_store"]
     line: _Count
     accesses: _Count
@@ -40,14 +40,14 @@ class _Hotspot(_Model):
     ideal: _Count
 
 
-class _Touched(_Model):
+class TouchedFacts(_Facts):
     name: _Text
     bytes: _Count
     read: _Count
     written: _Count
 
 
-class _Launch(_Model):
+class LaunchFacts(_Facts):
     kernel: _Text = "?"
     count: _Count = 1
     instructions: _Count = 0
@@ -56,17 +56,17 @@ class _Launch(_Model):
     block: tuple[_Count, _Count, _Count] | None = None
     shared_bytes: _Count = 0
     watched: _Count = 0
-    hotspots: list[_Hotspot] = Field(default_factory=list, max_length=1000)
-    memory: list[_Touched] = Field(default_factory=list, max_length=10_000)
+    hotspots: list[HotspotFacts] = Field(default_factory=list, max_length=1000)
+    memory: list[TouchedFacts] = Field(default_factory=list, max_length=10_000)
 
 
-class _CallFacts(_Model):
-    launches: list[_Launch] = Field(default_factory=list, max_length=1000)
+class CallFacts(_Facts):
+    launches: list[LaunchFacts] = Field(default_factory=list, max_length=1000)
     own_calls: _Count = 0
     written: dict[_Text, _Count] = Field(default_factory=dict, max_length=100_000)
 
 
-class _Observed(_Model):
+class MachineFinding(_Facts):
     rule: _Text = "machine"
     evidence: _Text = ""
     severity: _Text = "warning"
@@ -75,7 +75,7 @@ class _Observed(_Model):
     file: _Text = ""
 
 
-class _CompileError(_Model):
+class CompileFailure(_Facts):
     """A compilation that failed in the runner."""
 
     type: _Text
@@ -85,12 +85,12 @@ class _CompileError(_Model):
     line: int | None = None
 
 
-class _State(_Model):
+class State(_Facts):
     """What every answer carries."""
 
     unsupported: _Names = []
-    findings: list[_Observed] = Field(default_factory=list, max_length=1000)
-    compile_errors: list[_CompileError] = Field(default_factory=list, max_length=100)
+    findings: list[MachineFinding] = Field(default_factory=list, max_length=1000)
+    compile_errors: list[CompileFailure] = Field(default_factory=list, max_length=100)
     missing_libraries: _Names = []
     library_ops: _Sized = []
     prints: _Text = ""
@@ -98,18 +98,19 @@ class _State(_Model):
     patched: _Names = []
 
 
-class _Loaded(_State):
+class Loaded(State):
     kind: Literal["loaded"]
 
 
-class _Made(_State):
+class Made(State):
     kind: Literal["made"]
     weights: Literal["none", "names", "order", "seed"]
 
 
-class _Called(_State):
-    kind: Literal["called"]
-    facts: _CallFacts
+class CallState(State):
+    """What the answers to calls of every size carry."""
+
+    facts: CallFacts
     operators: _Sized
     pieces: _Sized = []
     strangers: _Count = 0
@@ -120,33 +121,31 @@ class _Called(_State):
     problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
 
 
-class _Exchanged(_State):
+class Called(CallState):
+    """A call by bytes; its outputs are the message's tensors."""
+
+    kind: Literal["called"]
+
+
+class Exchanged(State):
     kind: Literal["exchanged"]
 
 
-class _Times(_Model):
+class CallTimes(_Facts):
     device_ms: Annotated[float, Field(ge=0, le=1e9)]
     issue_ms: Annotated[float, Field(ge=0, le=1e9)]
     slack_ms: float
     hidden: bool
 
 
-class _Ran(_State):
+class Ran(CallState):
     """Full-size calls: facts, times and shapes; the outputs are in the shared block."""
 
     kind: Literal["ran"]
-    facts: _CallFacts
-    times: _Times
-    copies: _Times
+    times: CallTimes
+    copies: CallTimes
     kernels: list[tuple[_Text, _Count, float]] = Field(max_length=1000)
     outputs: list[tuple[_Text, list[_Count]]] = Field(max_length=1000)
-    operators: _Sized
-    pieces: _Sized = []
-    strangers: _Count = 0
-    host_access: _Count = 0
-    foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
-    mutated: list[_Count] = Field(max_length=1000)
-    problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
     same_memory: bool = False
     busy_ms: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     span_ms: Annotated[float, Field(ge=0, le=1e9)] = 0.0
@@ -158,7 +157,7 @@ _Triple = tuple[_Count, _Count, _Count]
 _Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})*$", max_length=8192)]
 
 
-class _TracedLaunch(_Model):
+class LaunchTrace(_Facts):
     code: _Text
     entry: _Text
     grid: _Triple
@@ -171,24 +170,24 @@ class _TracedLaunch(_Model):
 _View = tuple[_Count, _Text, list[_Count], list[_Count], _Count]
 
 
-class _Move(_Model):
+class MoveTrace(_Facts):
     after: _Count
     to: _View
     source: _View | float
 
 
-class _Traced(_State):
+class Traced(State):
     """The launches of a call: a claim, which what they compute bears out or not."""
 
     kind: Literal["traced"]
-    launches: Annotated[list[_TracedLaunch], Field(min_length=1, max_length=1000)]
-    moves: Annotated[list[_Move], Field(max_length=1000)]
+    launches: Annotated[list[LaunchTrace], Field(min_length=1, max_length=1000)]
+    moves: Annotated[list[MoveTrace], Field(max_length=1000)]
     outputs: Annotated[list[_View], Field(max_length=1000)]
     buffers: Annotated[list[tuple[Literal["input", "weight", "made"], _Count, _Count]], Field(max_length=10_000)]
     sent: Annotated[list[_Count], Field(max_length=10_000)]
 
 
-class _StrictTrial(_Model):
+class StrictTrial(_Facts):
     passed: bool
     max_abs_error: Annotated[float, Field(ge=0)] | None
     tolerance: Annotated[float, Field(ge=0, le=1e6)]
@@ -198,27 +197,29 @@ class _StrictTrial(_Model):
 _Milliseconds = Annotated[list[Annotated[float, Field(ge=0, le=1e9)]], Field(max_length=1000)]
 
 
-class _Strict(_State):
+class StrictStep(State):
     """A step of KernelBench's protocol; all of it is the candidate's claim."""
 
     kind: Literal["strict"]
     problem: _Text = ""
-    trials: list[_StrictTrial] = Field(default_factory=list, max_length=100)
+    trials: list[StrictTrial] = Field(default_factory=list, max_length=100)
     shapes: list[list[_Count]] = Field(default_factory=list, max_length=1000)
     dtypes: _Names = []
     candidate_ms: _Milliseconds = []
     reference_ms: _Milliseconds = []
 
 
-class _Failed(_State):
+class Raised(State):
     kind: Literal["failed"]
     type: _Text
     message: _Text
     line: int | None = None
     traceback: _Text = ""
+    cause: Literal["", "device", "memory"] = ""
+    """`device`: the exception is one of the CUDA runtime or driver; `memory`: memory ended."""
 
 
-class _Request(_Model):
+class RequestFields(_Facts):
     """The fields of `builds.BuildRequest`."""
 
     kind: Literal["extension", "device", "instances", "ptxas"]
@@ -232,31 +233,27 @@ class _Request(_Model):
     arch: Annotated[str, Field(pattern=r"^(?:sm_\d{2,3}[af]?)?$")] = ""
 
 
-_ANSWERS: dict[str, type[_State]] = {
-    "load": _Loaded,
-    "model": _Made,
-    "call": _Called,
-    "exchange": _Exchanged,
-    "run": _Ran,
-    "strict": _Strict,
-    "trace": _Traced,
-}
+Answer = TypeVar("Answer", bound=State)
 
 
-def read(asked: str, header: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a message of kind `asked`, with sound types; raises `Unsound`."""
-    model = _Failed if header.get("kind") == "failed" else _ANSWERS[asked]
-    return _validated(model, header)
+def read(wanted: type[Answer], header: dict[str, Any]) -> Answer | Raised:
+    """Returns the answer as the wanted model, or as `Raised` where the candidate failed; raises `Unsound`."""
+    if header.get("kind") == "failed":
+        return _validated(Raised, header)
+    return _validated(wanted, header)
 
 
 def build_request(header: dict[str, Any]) -> dict[str, Any]:
-    """The request in a `build` message, with sound types; raises `Unsound`."""
-    return _validated(_Request, header.get("request"))
+    """Returns the fields of the request in a `build` message, with sound types; raises `Unsound`."""
+    return _validated(RequestFields, header.get("request")).model_dump()
 
 
-def _validated(model: type[_Model], value: Any) -> dict[str, Any]:
+_Sound = TypeVar("_Sound", bound=_Facts)
+
+
+def _validated(model: type[_Sound], value: Any) -> _Sound:
     try:
-        return model.model_validate(value).model_dump()
+        return model.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "all of it"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelwright.errors import TaskError
+from kernelwright.evaluation.device.faults import cause_of
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
 
 
@@ -36,13 +37,15 @@ def answer_all(channel: Channel, answers: dict[str, tuple[str, Callable[[Frame],
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    """What went wrong, and why: `large` says that the size does not fit, `task` that the reference failed."""
-    memory = isinstance(error, DoesNotFit | MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    """Returns the exception as an answer. `why`: `large` for a size that does not fit, `device` for a fault of the GPU,
+    `task` for one of the reference."""
+    cause = cause_of(error)
+    memory = isinstance(error, DoesNotFit) or cause == "memory"
     known = isinstance(error, TaskError | DoesNotFit)
     text = str(error) if known else f"the reference raised {type(error).__name__}: {error}"
     return {
         "kind": "failed",
-        "why": "large" if memory else "task",
+        "why": "large" if memory else "device" if cause == "device" else "task",
         "message": text[:2000],
         "hint": error.hint if isinstance(error, TaskError) else None,
         "traceback": traceback.format_exc(limit=-4)[-4000:],

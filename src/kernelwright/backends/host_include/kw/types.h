@@ -35,6 +35,7 @@ struct IndexError : Error { using Error::Error; };
 struct ValueError : Error { using Error::Error; };
 struct TypeError : Error { using Error::Error; };
 struct NotImplementedError : Error { using Error::Error; };
+struct AcceleratorError : Error { using Error::Error; };
 
 struct alignas(2) Half {
   unsigned short x;

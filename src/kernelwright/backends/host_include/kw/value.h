@@ -111,6 +111,8 @@ struct PythonError : std::runtime_error {
 
 [[noreturn]] void throw_callback_error();
 [[noreturn]] void fail(const std::string& message);
+// An error of the CUDA runtime or driver: the runner tells it from other exceptions by its type.
+[[noreturn]] void fail_device(const std::string& message);
 // What real torch or CUDA has and the stand-in has not: the verdict is `unsupported`, with this name.
 [[noreturn]] void fail_unsupported(const char* name);
 const Value* call(const char* name, const Value* args, int count, int* result_count);

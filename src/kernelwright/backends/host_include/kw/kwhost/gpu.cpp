@@ -47,7 +47,7 @@ void gpu_launch(const char* kernel, const std::string& expression, const Config&
   int status = !plain ? gpu_launch_ex(one.function, c, stream, args)
       : gpu->cuLaunchKernel(one.function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2],
                                    static_cast<unsigned>(c.shared), stream, args, nullptr);
-  if (status) fail("CUDA error: " + gpu_error(status) + " (kernel " + (expression.empty() ? kernel : expression) + ")");
+  if (status) fail_device("CUDA error: " + gpu_error(status) + " (kernel " + (expression.empty() ? kernel : expression) + ")");
   ++one.launches;
 }
 

@@ -321,6 +321,9 @@ const kw::Value* kw_call(int index, const kw::Value* args, const char* const* na
     kw_set_error("Segmentation fault: host code dereferenced a pointer to device memory");
   } catch (const kw::PythonError&) {
     kw::error_kind = 3;
+  } catch (const c10::AcceleratorError& e) {
+    kw::error_kind = 5;
+    kw_set_error(e.what());
   } catch (const std::exception& e) {
     kw::error_kind = 2;
     kw_set_error(e.what());

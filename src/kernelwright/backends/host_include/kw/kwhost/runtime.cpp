@@ -167,7 +167,7 @@ void launch(const char* kernel, const Expression& instance, const void* const* a
   std::string problem = launch_problem(key, pending);
   // Of a shape that no launch may have the machine says so itself, as a fault, which a sampled call is judged by.
   bool told = !gpu && problem.rfind("invalid configuration", 0) == 0;
-  if (!problem.empty() && !told) fail("CUDA error: " + problem + " (kernel " + key + ")");
+  if (!problem.empty() && !told) fail_device("CUDA error: " + problem + " (kernel " + key + ")");
   if (gpu) {
     gpu_launch(kernel, expression, pending, pending_stream, raw_args ? raw_args : const_cast<void**>(args));
     return;
@@ -175,7 +175,7 @@ void launch(const char* kernel, const Expression& instance, const void* const* a
   Opened reachable;
   if (callbacks.launch(kernel, expression.c_str(), &pending, raw_args ? (const void* const*)raw_args : args, sizes, count))
     throw_callback_error();
-  if (told) fail("CUDA error: " + problem + " (kernel " + key + ")");
+  if (told) fail_device("CUDA error: " + problem + " (kernel " + key + ")");
 }
 
 // A stub reads only the addresses of its parameters in this mode, so calling it without arguments is harmless.
@@ -213,7 +213,7 @@ Expression& Expression::add_enum(const char* pretty, long long value) {
   return add("(" + type_in(pretty) + ")" + std::to_string(value));
 }
 void cuda_failed(cudaError_t error, const char* file, int line) {
-  fail(std::string("CUDA error: ") + cudaGetErrorString(error) + " (" + file + ":" + std::to_string(line) + ")");
+  fail_device(std::string("CUDA error: ") + cudaGetErrorString(error) + " (" + file + ":" + std::to_string(line) + ")");
 }
 
 }  // namespace kw

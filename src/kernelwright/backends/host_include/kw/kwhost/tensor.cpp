@@ -9,6 +9,7 @@ Callbacks callbacks;
 const std::string& error_text() { return last_error; }
 void throw_callback_error() { throw PythonError(last_error); }
 void fail(const std::string& message) { throw c10::Error(message); }
+void fail_device(const std::string& message) { throw c10::AcceleratorError(message); }
 void fail_unsupported(const char* name) {
   Value text{STR, 0, static_cast<int64_t>(std::strlen(name)), 0, name};
   int n = 0;
