@@ -57,7 +57,7 @@ def test_what_no_runner_says_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_an_answer_to_another_question_is_refused() -> None:
-    asked: tuple[tuple[type[messages.State], dict[str, Any]], ...] = (
+    asked: tuple[tuple[type[messages.AnswerState], dict[str, Any]], ...] = (
         (messages.Loaded, CALLED),
         (messages.Made, {"kind": "made"}),
         (messages.Called, {"kind": "loaded"}),
@@ -87,7 +87,9 @@ def test_build_requests() -> None:
     JSON,
     st.data(),
 )
-def test_anything_is_read_or_refused(asked: type[messages.State], kind: str, value: Any, data: st.DataObject) -> None:
+def test_anything_is_read_or_refused(
+    asked: type[messages.AnswerState], kind: str, value: Any, data: st.DataObject
+) -> None:
     field = data.draw(st.sampled_from(["facts", "operators", "findings", "weights", "type", "message", "problems"]))
     header = {**CALLED, "weights": "none", "type": "E", "message": "m", "kind": kind, field: value}
     try:

@@ -39,7 +39,8 @@ from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
-from kernelwright.evaluation.processes.messages import CallFacts, CallState, LaunchFacts
+from kernelwright.evaluation.processes.messages import CallState, LaunchFacts
+from kernelwright.evaluation.processes.messages import CallLaunches
 from kernelwright.evaluation.text import static_rules
 from kernelwright.evaluation.text.library_ops import allowed
 from kernelwright.evaluation.trials import Trial, TrialData
@@ -380,7 +381,7 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
     if not facts.facts.launches and bench.own_kernels:
         # Kernels of other compilers (Triton, CuPy) are not launched by us; the profiler has seen them.
         launches = [LaunchFacts(kernel=name, count=count) for name, count, _ in bench.own_kernels[:20]]
-        facts = facts.model_copy(update={"facts": CallFacts(launches=launches, written={"0": 1})})
+        facts = facts.model_copy(update={"facts": CallLaunches(launches=launches, written={"0": 1})})
         bench.seen_by_profiler = True
     largest = bench.layout["largest_input"]
     guarded = forged + rules.call_findings(facts, bench.policy, largest, bench.workload.name, bench.layout["handed"])

@@ -26,7 +26,8 @@ from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.large_sizes import ADDRESSES_MB
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.gpu_seats import DeviceFailed, Gpu, TooLarge, Trusted
-from kernelwright.evaluation.processes.messages import CallFacts, CallTimes, LaunchFacts, Ran, Traced
+from kernelwright.evaluation.processes.messages import CallTimes, LaunchFacts, Ran, Traced
+from kernelwright.evaluation.processes.messages import CallLaunches
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import TrialData
 from kernelwright.machine.tracing import code_name
@@ -106,7 +107,7 @@ class ReplayClient(CandidateClient):
         counts = [LaunchFacts(kernel=name, count=count) for name, count in launches.items()]
         return Ran.model_construct(
             kind="ran",
-            facts=CallFacts(launches=counts, written={"0": 1}),
+            facts=CallLaunches(launches=counts, written={"0": 1}),
             times=CallTimes.model_construct(**answer["times"]),
             copies=CallTimes.model_construct(**answer["copies"]),
             outputs=[(dtype, shape) for dtype, shape in answer["outputs"]],

@@ -72,7 +72,7 @@ class CandidateClient:
         self.builds: list[BuildResult] = []
         self.requests: list[dict[str, Any]] = []  # what each build was asked for, as the untrusted runner said it
         self.build_seconds = 0.0
-        self.last = messages.State()
+        self.last = messages.AnswerState()
         """The last answer."""
         self.left = options.timeout
         # The processor limit is the second line of defence, behind the wall clock that is watched here.

@@ -60,7 +60,7 @@ class LaunchFacts(_Facts):
     memory: list[TouchedFacts] = Field(default_factory=list, max_length=10_000)
 
 
-class CallFacts(_Facts):
+class CallLaunches(_Facts):
     launches: list[LaunchFacts] = Field(default_factory=list, max_length=1000)
     own_calls: _Count = 0
     written: dict[_Text, _Count] = Field(default_factory=dict, max_length=100_000)
@@ -85,7 +85,7 @@ class CompileFailure(_Facts):
     line: int | None = None
 
 
-class State(_Facts):
+class AnswerState(_Facts):
     """What every answer carries."""
 
     unsupported: _Names = []
@@ -98,19 +98,19 @@ class State(_Facts):
     patched: _Names = []
 
 
-class Loaded(State):
+class Loaded(AnswerState):
     kind: Literal["loaded"]
 
 
-class Made(State):
+class Made(AnswerState):
     kind: Literal["made"]
     weights: Literal["none", "names", "order", "seed"]
 
 
-class CallState(State):
+class CallState(AnswerState):
     """What the answers to calls of every size carry."""
 
-    facts: CallFacts
+    facts: CallLaunches
     operators: _Sized
     pieces: _Sized = []
     strangers: _Count = 0
@@ -127,7 +127,7 @@ class Called(CallState):
     kind: Literal["called"]
 
 
-class Exchanged(State):
+class Exchanged(AnswerState):
     kind: Literal["exchanged"]
 
 
@@ -176,7 +176,7 @@ class MoveTrace(_Facts):
     source: _View | float
 
 
-class Traced(State):
+class Traced(AnswerState):
     """The launches of a call: a claim, which what they compute bears out or not."""
 
     kind: Literal["traced"]
@@ -197,7 +197,7 @@ class StrictTrial(_Facts):
 _Milliseconds = Annotated[list[Annotated[float, Field(ge=0, le=1e9)]], Field(max_length=1000)]
 
 
-class StrictStep(State):
+class StrictStep(AnswerState):
     """A step of KernelBench's protocol; all of it is the candidate's claim."""
 
     kind: Literal["strict"]
@@ -209,7 +209,7 @@ class StrictStep(State):
     reference_ms: _Milliseconds = []
 
 
-class Raised(State):
+class Raised(AnswerState):
     kind: Literal["failed"]
     type: _Text
     message: _Text
@@ -233,7 +233,7 @@ class RequestFields(_Facts):
     arch: Annotated[str, Field(pattern=r"^(?:sm_\d{2,3}[af]?)?$")] = ""
 
 
-Answer = TypeVar("Answer", bound=State)
+Answer = TypeVar("Answer", bound=AnswerState)
 
 
 def read(wanted: type[Answer], header: dict[str, Any]) -> Answer | Raised:
