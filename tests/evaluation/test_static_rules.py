@@ -268,8 +268,8 @@ def test_ways_past_the_modes_of_torch_are_out_of_bounds(text: str) -> None:
 def test_every_rule_is_documented() -> None:
     page = (ROOT / "docs" / "evaluation.md").read_text()
     named = {rule for rule, _ in HABITS} | {rule for rule, _ in CUDA}
-    for name in ("habits", "cuda_rules", "static_rules"):
-        text = (ROOT / "src" / "kernelwright" / "evaluation" / f"{name}.py").read_text()
+    for name in ("python_advice", "cuda_rules", "static_rules"):
+        text = (ROOT / "src" / "kernelwright" / "evaluation" / "text" / f"{name}.py").read_text()
         named |= set(re.findall(r'(?:Habit|Hint)\(\s*"([a-z0-9-]+)"', text))
     named |= {rule for rule, _, _ in (*cuda_rules._NAMES, *cuda_rules._IN_ASSEMBLY)}
     assert named == {rule for rule, _ in HABITS} | {rule for rule, _ in CUDA}, "each rule has an example above"
