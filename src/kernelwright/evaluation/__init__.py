@@ -135,7 +135,7 @@ def evaluate(
 
 
 def check_task(task: Task, options: EvalOptions | None = None, pool: Evaluator | None = None) -> TaskPlan:
-    """Runs a task's reference and returns its plan; raises `TaskError` that says what is wrong with the task."""
+    """Runs a task's reference and returns its plan; raises `TaskError` with the task's fault."""
     if pool is not None:
         return pool.check_task(task)
     with Evaluator(options) as evaluator:

@@ -62,7 +62,8 @@ def gpu_count() -> int:
 
 
 class EvalOptions(Record):
-    """The options of judging. All of them are part of the result's key, except settings such as `jobs`."""
+    """The options of judging. The result's key holds all of them, except the sandbox and options that the backend
+    ignores."""
 
     backend: Literal["auto", "cpu", "gpu"] = "auto"
     policy: LibraryRule | None = None

@@ -1,10 +1,10 @@
 """A runner that records a call's launches at full size and runs nothing: its tensors have no memory behind them.
 
 It takes the runner's messages, with `trace` in place of `call`: the arguments of a full-size call come without their
-values. If a call's host code only allocates, fills or copies memory, reads shapes and launches kernels, it does the
-same whatever the values are. Then its launches stand for it, and a process that never runs its host code can repeat
-them on a GPU (`replayer`). Anything else in host code, such as reading or computing values or keeping state for the
-next call, raises an error, and the candidate is judged the usual way.
+values. If a call's host code only allocates, fills or copies memory, reads shapes and launches kernels, its launches do
+not depend on the values. Then they stand for the call, and a process that never runs its host code can repeat them on a
+GPU (`replayer`). Anything else in host code, such as reading or computing values or keeping state for the next call,
+raises an error, and the candidate is judged the usual way.
 """
 
 from __future__ import annotations

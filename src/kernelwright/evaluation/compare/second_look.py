@@ -18,8 +18,8 @@ float16. Runs come in pairs of opposite noise, p+ and p-. An element is forgiven
 - Integers and booleans have no room and no movement: an index must be one that a run of the reference returns there.
 
 All failing elements must be forgiven, or the first look's verdict stands. Pairs end as soon as all are forgiven, or
-when most are left after two pairs: an honest candidate costs two to four runs of the reference, another at most 2 *
-PAIRS.
+when most are left after two pairs: an honest candidate costs two to four runs of the reference, another at most
+2 * PAIRS.
 
 An attacker gains little. The noise is the judge's, drawn anew for each call, and nothing of it reaches the runner.
 Within the share of `few` an output may be off by as much as noise of GAIN * 2^-19 on its inputs moves it, at places

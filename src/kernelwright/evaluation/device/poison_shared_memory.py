@@ -2,8 +2,8 @@
 
 Shared memory is not cleared between kernels: a block finds there the contents that the last block on the same
 multiprocessor left, and on an idle GPU those are often zeros. One block per multiprocessor takes all the shared memory
-that a block may have, so no second block fits there. It fills that memory and a part of each thread's stack, and stays
-long enough for the others to start beside it and not after it.
+that a block may have, so no second block fits there. It fills that memory and a part of each thread's stack. It stays
+long enough for the other blocks to start on other multiprocessors meanwhile.
 """
 
 from __future__ import annotations

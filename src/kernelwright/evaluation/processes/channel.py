@@ -1,8 +1,8 @@
 """Framed messages between the judge and its children: one JSON header and raw tensor bytes, over a socket pair.
 
 The judge reads data that an untrusted child writes, so nothing is unpickled, every length is bounded, and every wait
-ends at a deadline. The channel does not authenticate. A candidate may write whatever it likes into its own channel; it
-can only spoil its own verdict, because outputs are compared in the judge.
+ends at a deadline. The channel does not authenticate. A candidate may write anything into its own channel; it can only
+spoil its own verdict, because outputs are compared in the judge.
 
 Frame: magic "KW", u32 header length, u32 number of buffers, u64 length of each buffer, header, buffers (little endian).
 """

@@ -2,8 +2,8 @@
 
 Seen on an H100 (driver 580, three tries of three): when a kernel reads an illegal address, another process whose
 kernels are on the device at that moment may wait for them for ever, with no error. A process that only waits is not
-affected, nor is one that begins afterwards. So every process that meets a fault records it, and a request that stays
-unanswered after another process's fault is repeated in a fresh process.
+affected, nor is a process that begins afterwards. So every process that meets a fault records it, and a request that
+stays unanswered after another process's fault is repeated in a fresh process.
 """
 
 from __future__ import annotations

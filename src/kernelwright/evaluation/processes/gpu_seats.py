@@ -37,8 +37,8 @@ LEASE_SECONDS = 3600.0
 SEATS = 8
 """Judgements that may be on one GPU at once, each with a seat of its own."""
 ROOMS = (1 << 30, 3 << 30, 6 << 30, 13 << 30, 26 << 30)
-"""Bytes that a judgement's checks may take beside others: the first sufficient number. A judgement that needs more gets
-the GPU exclusively."""
+"""Bytes that a judgement's checks may take while other judgements run: the first sufficient number. A judgement that
+needs more gets the GPU exclusively."""
 MEMORY = 40 << 30
 """Bytes that the checks of all judgements may take together."""
 LOCKS = Path("/tmp/kernelwright-locks")
@@ -63,7 +63,7 @@ class Lease:
     """
 
     def __init__(self, path: Path) -> None:
-        """Locks `path`, the same one in all processes that share the GPU."""
+        """Prepares the locks at `path`, which is the same in all processes that share the GPU."""
         self._path, self._door = path, path.with_suffix(".door")
         self._first = threading.Lock()
         """Held by the one thread of this process that is at the door; the others wait here."""
@@ -99,13 +99,13 @@ class Lease:
                 self._hand.notify_all()
 
     def _worth_it(self) -> bool:
-        """Tells whether an exclusive request need not wait for more of them."""
+        """Tells whether an exclusive request need not wait for further ones."""
         return self._alone or self._file is not None or self._wanting >= GATHERED or not self._beside
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
-        """Holds the lease shared: nothing holds it exclusively meanwhile. A thread that holds the lease must not call
-        it: it may wait for itself."""
+        """Holds the lease shared: no thread or process holds it exclusively meanwhile. A thread that already holds the
+        lease must not call this, since it may wait for itself."""
         with self._hand:
             self._beside += 1
         try:
@@ -145,8 +145,8 @@ def lock_folder(cache: Path) -> Path:
 
 
 def shared_path(cache: Path, index: str) -> Path:
-    """Returns the path that all processes of this user share for a GPU: of its lease, and of the record of its
-    faults."""
+    """Returns the path that all processes of this user share for a GPU: its lease and the record of its faults lie
+    there."""
     return lock_folder(cache) / f"gpu-{index}"
 
 
@@ -280,8 +280,8 @@ class Gpu:
         self.architecture: str | None = None
         """The architecture that a replayer wants device code built for; None before one was asked."""
         self._needs: dict[str, int] = {}
-        """The index in `ROOMS` that a task needs, by hash, if it is not the first; an index past the end means the
-        whole GPU."""
+        """The index in `ROOMS` that a task needs, by the task's hash, if it is not 0; `len(ROOMS)` means the whole
+        GPU."""
         self._taken = 0
         """Bytes of the `ROOMS` entries in use."""
         self._seats = [Seat(pool, self.device, self.faults) for _ in range(SEATS)]
@@ -325,8 +325,8 @@ class Gpu:
         return found
 
     def expect(self, key: str, nbytes: int) -> None:
-        """Records that a task's checks need at least this much memory, so that it starts with a sufficient entry of
-        `ROOMS`."""
+        """Records that a task's checks need at least this much memory, so that the task starts with a sufficient entry
+        of `ROOMS`."""
         enough = next((k for k, room in enumerate(ROOMS) if room >= nbytes), len(ROOMS) - 1)
         self._needs.setdefault(key, enough)
 

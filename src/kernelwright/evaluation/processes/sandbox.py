@@ -3,7 +3,7 @@
 Layers, each recorded when it holds: a session of its own with resource limits and a scrubbed environment (`process`),
 landlock (`landlock`), a seccomp filter (`seccomp`), and bubblewrap around the worker process if it is installed
 (`bwrap`). A missing layer is left out, never pretended. Not covered: a candidate that reads its own process, that tests
-whether a file exists and how large it is (unless under bubblewrap), kernel bugs, and whatever a GPU driver allows.
+whether a file exists and how large it is (unless under bubblewrap), kernel bugs, and access that a GPU driver allows.
 Linux only.
 """
 

@@ -23,7 +23,7 @@ TRIED_ROWS = 4
 """The number of rows computed together and in halves, at each place that is tested."""
 PLACES = 4
 MOST_ALONE = 4
-"""A bound on the inputs that are tried as the only one that is cut."""
+"""A bound on the number of inputs that are each tried as the only cut input."""
 SAME = 1e-9
 """A bound on the difference of two equal float64 runs, relative to the largest value."""
 ROUGHLY = 0.02
@@ -53,7 +53,7 @@ def find(values: Any, made: Sequence[torch.Tensor], run: Run, step: int, seed: i
     """Returns how the reference divides; None if no way was found.
 
     `made` are the whole outputs in the task's own dtype. Rows computed alone must roughly equal their rows, too, so
-    that a reference that depends on the number of rows does not count as one that divides.
+    that a reference that depends on the number of rows counts as indivisible.
     """
     rows = {t.shape[0] if t.dim() else 0 for t in made}
     count = rows.pop() if len(rows) == 1 else 0

@@ -201,7 +201,8 @@ class Referee:
             self.placed = True
 
     def _room(self, nbytes: int, budget: int, copies: int) -> int:
-        """Returns the bytes left beside `copies` times `nbytes`. Raises `DoesNotFit` if these do not fit."""
+        """Returns the bytes that remain after `copies` times `nbytes` are taken. Raises `DoesNotFit` if there are too
+        few."""
         facts = self.device.facts()
         room = min(facts["free_bytes"], budget or facts["free_bytes"])
         need = copies * nbytes
@@ -213,9 +214,9 @@ class Referee:
         return int(room - need)
 
     def _slots(self, wanted: list[int], total: int, nbytes: int, budget: int) -> int:
-        """Returns the number of calls of `total` bytes that the block holds: of the counts `wanted`, the preferred one
-        first, one that fits together with a second block. `nbytes` are the bytes of the larger of inputs and outputs.
-        """
+        """Returns the number of calls of `total` bytes that the block holds. `wanted` lists the preferred number and
+        fallbacks; a fallback must leave memory for a second block. `nbytes` are the bytes of the larger side of inputs
+        and outputs."""
         if not wanted:
             return max(1, min(MOST_SLOTS, SLOT_BYTES // total))
         found = min(wanted[0], MORE_BYTES // total)
@@ -454,12 +455,12 @@ class Referee:
         return devices.view(block, slot * self.stride + place.offset, getattr(torch, place.dtype), place.shape)
 
     def release(self, _message: Frame) -> dict[str, Any]:
-        """Forgets the task, and returns all of its memory to the device."""
+        """Forgets the previous task, and returns all of its memory to the device."""
         self.drop(everything=True)
         return {}
 
     def drop(self, everything: bool = False) -> None:
-        """Forgets the task; with `everything`, keeps none of its memory for the next one."""
+        """Forgets the previous task; with `everything`, keeps none of its memory for the next one."""
         self.model, self.state, self.namespace, self.twin = None, {}, {}, None
         self.low_error, self.before, self.slicing = None, None, None
         self.made = {}
