@@ -39,8 +39,7 @@ from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
-from kernelwright.evaluation.processes.messages import CallState, LaunchFacts
-from kernelwright.evaluation.processes.messages import CallLaunches
+from kernelwright.evaluation.processes.messages import CallLaunches, CallState, LaunchFacts
 from kernelwright.evaluation.text import static_rules
 from kernelwright.evaluation.text.library_ops import allowed
 from kernelwright.evaluation.trials import Trial, TrialData

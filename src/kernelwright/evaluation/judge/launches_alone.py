@@ -26,8 +26,7 @@ from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.large_sizes import ADDRESSES_MB
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.gpu_seats import DeviceFailed, Gpu, TooLarge, Trusted
-from kernelwright.evaluation.processes.messages import CallTimes, LaunchFacts, Ran, Traced
-from kernelwright.evaluation.processes.messages import CallLaunches
+from kernelwright.evaluation.processes.messages import CallLaunches, CallTimes, LaunchFacts, Ran, Traced
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import TrialData
 from kernelwright.machine.tracing import code_name
