@@ -50,8 +50,8 @@ def facts_of(evaluation: Evaluation) -> Facts:
         "interval": timing.interval if timing else None,
         "candidate_ms": timing.candidate_ms if timing else None,
         "eager_ms": timing.eager_ms if timing else None,
-        "built_by": evaluation.environment.get("built_by"),
-        "kernelbench": json.loads(evaluation.environment.get("kernelbench", "null")),
+        "built_by": evaluation.environment.built_by,
+        "kernelbench": evaluation.environment.kernelbench.plain() if evaluation.environment.kernelbench else None,
     }
 
 

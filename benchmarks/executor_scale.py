@@ -55,7 +55,7 @@ def rate(executor: Executor, work: Iterator[tuple[Task, Candidate]], count: int,
     results = list(in_order(executor, itertools.islice(work, count), options))
     wall = time.perf_counter() - began
     verdicts = Counter(r.verdict if isinstance(r, Evaluation) else "task" for r in results)
-    used = Counter(r.environment.get("gpu_index", "-") for r in results if isinstance(r, Evaluation))
+    used = Counter(r.environment.gpu_index for r in results if isinstance(r, Evaluation))
     return {
         "per_minute": round(60 * count / wall, 1),
         "wall_s": round(wall, 2),

@@ -123,7 +123,7 @@ def lines(results: list[Evaluation | Exception]) -> list[dict[str, object]]:
                 "findings": [f"{f.rule}: {f.evidence}"[:300] for f in r.findings],
                 "timing": r.timing.model_dump(mode="json") if r.timing else None,
                 "seconds": r.seconds.model_dump(),
-                "environment": r.environment,
+                "environment": r.environment.plain(),
                 "log": r.log[-600:] if r.verdict in ("harness_error", "unsupported", "runtime_error") else "",
             }
         )

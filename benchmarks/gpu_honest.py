@@ -58,7 +58,7 @@ def row(case: Case, result: Evaluation | Exception) -> dict[str, object]:
         "findings": [f"{f.severity} {f.rule}: {f.evidence}"[:400] for f in result.findings],
         "timing": result.timing.model_dump(mode="json") if result.timing else None,
         "stages": result.seconds.model_dump(),
-        "environment": result.environment,
+        "environment": result.environment.plain(),
         "log": "" if result.verdict == "correct" else result.log[-3000:],
     }
 

@@ -50,8 +50,7 @@ def pairs(count: int, most: float, stamp: str) -> list[tuple[Task, Candidate]]:
 
 def stages(found: Evaluation) -> dict[str, float]:
     """Seconds by stage of one judgement, as it says them."""
-    parts = [part.rpartition(" ") for part in found.environment.get("gpu_seconds", "").split(", ")]
-    return {name: float(value) for name, _, value in parts if name}
+    return dict(found.environment.gpu_seconds)
 
 
 def widths(found: list[Evaluation]) -> float | None:
@@ -96,10 +95,8 @@ def measured(
     return {
         "jobs": jobs,
         "way": way,
-        "replayed": sum("launches a call" in one.environment.get("replayed", "") for one in found),
-        "not_replayed": sorted(
-            {o.environment["replayed"] for o in found if "no: " in o.environment.get("replayed", "")}
-        ),
+        "replayed": sum("launches a call" in one.environment.replayed for one in found),
+        "not_replayed": sorted({o.environment.replayed for o in found if "no: " in o.environment.replayed}),
         "speedups": {one.task_id: one.timing.speedup for one in found if one.timing},
         "per_minute": round(60 * len(found) / wall, 1),
         "at_work_s": round(sum(v for name, v in each.items() if name not in ("lease", "seat", "alone")), 4),

@@ -97,7 +97,7 @@ def same(evaluator: Evaluator, count: int) -> list[dict[str, object]]:
                 "candidate_ms": timing.candidate_ms,
                 "ratio": timing.speedup,
                 "interval": timing.interval,
-                "launch": result.environment.get("launch_us"),
+                "launch": result.environment.launch_us,
                 "samples": len(timing.samples["candidate"]),
                 "within_1_percent": abs(timing.speedup - 1) <= 0.01,
                 "covers_1": timing.interval[0] <= 1 <= timing.interval[1],

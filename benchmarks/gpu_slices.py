@@ -67,7 +67,7 @@ def judged(evaluator: Evaluator, task: Task, text: str) -> dict[str, Any]:
     return {
         "verdict": result.verdict,
         "reason": result.reason[:300],
-        "slices": result.environment.get("checked_in_slices"),
+        "slices": result.environment.checked_in_slices,
         "timing": result.timing.model_dump(mode="json") if result.timing else None,
         "wall_s": round(time.monotonic() - began, 2),
     }

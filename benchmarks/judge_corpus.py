@@ -94,7 +94,7 @@ def row(member: Member, result: Evaluation | Exception) -> dict[str, object]:
         "calls": len(result.workloads),
         "failed": failed,
         "seconds": round(result.seconds.total, 3),
-        "stages": result.environment.get("gpu_seconds", ""),
+        "stages": result.environment.gpu_seconds,
         "log": "" if result.verdict in ("correct", "wrong") else result.log[-400:],
     }
 

@@ -46,7 +46,7 @@ def note_jobs(executor: Executor, path: Path, about: dict[str, Any]) -> None:
                 return
             found = job.result()
             what = {"task": found.task_id, "verdict": found.verdict, "backend": found.backend}
-            where: dict[str, Any] = {n: found.environment.get(n, "") for n in ("gpu_seconds", "replayed")}
+            where: dict[str, Any] = found.environment.model_dump(include={"gpu_seconds", "replayed"})
             where["samples"] = len(found.timing.samples["candidate"]) if found.timing else 0
             spent = {"asked": asked, "done": time.time(), "seconds": found.seconds.model_dump(mode="json")}
             with path.open("a", encoding="utf-8") as file:

@@ -67,7 +67,7 @@ def collected(folder: Path, verdicts: Path, options: EvalOptions = ON_GPU) -> li
                 row |= {"candidate_ms": found.timing.candidate_ms, "eager_ms": found.timing.eager_ms}
                 row |= {"compile_ms": found.timing.compile_ms} if found.timing.compile_ms else {}
                 row |= {"interval": found.timing.interval, "samples": found.timing.samples}
-                row |= {"own_share": found.environment.get("own_kernel_share"), "gpu": found.environment.get("gpu")}
+                row |= {"own_share": found.environment.own_kernel_share, "gpu": found.environment.gpu}
             rows.append(row)
     return rows
 

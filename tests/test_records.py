@@ -13,7 +13,9 @@ from pydantic import ValidationError
 
 from kernelwright.records import (
     VERDICTS,
+    BeforeAfter,
     Candidate,
+    Environment,
     Evaluation,
     Finding,
     Launch,
@@ -203,3 +205,28 @@ def test_a_task_for_the_usual_function_keeps_its_name() -> None:
     usual, other = Task(task_id="a", source="x = 1"), Task(task_id="a", source="x = 1", function="backward")
     assert "function" not in usual.plain() and usual.content_hash != other.content_hash
     assert Task.model_validate(usual.plain()) == usual and Task.model_validate(other.plain()) == other
+
+
+def test_facts_of_older_runs_are_read() -> None:
+    """Older runs stored every fact of the environment as text."""
+    stored = {
+        "python": "3.12.3",
+        "gpu": "NVIDIA H200",
+        "gpu_index": "0",
+        "built_by": "stand-in, load_inline",
+        "gpu_seconds": "lease 0.120, run row 1.500",
+        "own_kernel_share": "0.750",
+        "checked_in_slices": "of 512 rows",
+        "launch_us": "2.125, 3 launches a call",
+        "inputs_needed": "0.50",
+        "sm_mhz": "1980 before, 1965 after",
+        "kernelbench": '{"compiled": true, "correctness": false, "runtime": -1.0, "ref_runtime": -1.0}',
+        "restored": "from a table of times",
+    }
+    found = Environment.model_validate(stored)
+    assert (found.built_by, found.gpu_seconds) == (("stand-in", "load_inline"), {"lease": 0.12, "run row": 1.5})
+    assert (found.own_kernel_share, found.checked_in_slices, found.launch_us) == (0.75, 512, 2.125)
+    assert found.sm_mhz == BeforeAfter(before="1980", after="1965") and found.notes["restored"]
+    assert found.kernelbench is not None and found.kernelbench.compiled and not found.kernelbench.correctness
+    assert Environment.model_validate(found.plain()) == found
+    assert Environment.model_validate({"built_by": "nothing was built", "own_kernel_share": "nan"}) == Environment()

@@ -35,7 +35,7 @@ def test_a_table_restores_what_it_was_made_of(tmp_path: Path, monkeypatch: pytes
     for number, (suite, task, schedule, _) in enumerate(times.answers(folder)):
         eager, own = 0.02, 0.01 * (1 + number % 5)
         row = {"suite": suite, "task": task.task_id, "schedule": schedule, "verdict": "correct", "gpu": "a card"}
-        row |= {"candidate_ms": own, "eager_ms": eager, "interval": [eager / own, eager / own], "own_share": "1.000"}
+        row |= {"candidate_ms": own, "eager_ms": eager, "interval": [eager / own, eager / own], "own_share": 1.0}
         rows.append(row | {"samples": {"candidate": [own, own], "eager": [eager, eager]}})
     assert {row["suite"] for row in rows} == {"train", "held_out"} and len(rows) > 12
     stalled = {**rows[-1], "samples": {"candidate": [0.01, 0.01], "eager": [0.02, 0.3]}}
@@ -53,7 +53,7 @@ def test_a_table_restores_what_it_was_made_of(tmp_path: Path, monkeypatch: pytes
         gpu = EvalOptions(backend="gpu", trials=3, timing_seconds=0.1)
         for options in (gpu.changed(backend="cpu", small_sizes=True), gpu):
             known = store.find_evaluation(question(task, candidate, options))
-            assert known is not None and known.verdict == "correct" and known.environment["restored"]
+            assert known is not None and known.verdict == "correct" and known.environment.notes
 
     # The same table is what the choice of a schedule is learnt from.
     learnt = __import__("rl_schedule_choice")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -342,6 +343,105 @@ class Launch(Record):
     """Bytes that a launch on the functional machine read and wrote, by allocation."""
 
 
+class BeforeAfter(Record):
+    """A reading of the card before and after timing."""
+
+    before: float | str | None = None
+    after: float | str | None = None
+
+
+class KernelBenchResult(Record):
+    """The fields of KernelBench's own result; times in milliseconds, -1 where nothing was timed."""
+
+    compiled: bool
+    correctness: bool
+    runtime: float = -1.0
+    ref_runtime: float = -1.0
+    runtime_stats: dict[str, float] = Field(default_factory=dict, exclude_if=_none)
+    ref_runtime_stats: dict[str, float] = Field(default_factory=dict, exclude_if=_none)
+
+
+class Environment(Record):
+    """The machine that a candidate was judged on, and facts of its judgement; facts that do not apply are left out.
+
+    It reads the records of older runs, where every fact was a string.
+    """
+
+    python: str = Field(default="", exclude_if=_none)
+    machine: str = Field(default="", exclude_if=_none)
+    """The processor's architecture."""
+    system: str = Field(default="", exclude_if=_none)
+    gpu: str = Field(default="", exclude_if=_none)
+    """The card's name."""
+    gpu_index: str = Field(default="", exclude_if=_none)
+    """The GPU as CUDA_VISIBLE_DEVICES names it."""
+    built_by: tuple[str, ...] = Field(default=(), exclude_if=_none)
+    gpu_seconds: dict[str, float] = Field(default_factory=dict, exclude_if=_none)
+    """Wall seconds by what was waited for: the lease, the seat, the runner, the referee's work by kind."""
+    replayed: str = Field(default="", exclude_if=_none)
+    """Launches a call where only launches were repeated, or `no: ` and why they were not."""
+    own_kernel_share: float | None = Field(default=None, exclude_if=_none)
+    """The share of a call's device time that the candidate's own kernels take."""
+    checked_in_slices: int | None = Field(default=None, exclude_if=_none)
+    """Rows of a slice, where outputs were checked slice by slice."""
+    sampled_size: str = Field(default="", exclude_if=_none)
+    """The size of which a sample of the blocks was run, and what was found there."""
+    issue_ms: float | None = Field(default=None, exclude_if=_none)
+    """Median host milliseconds to issue a call."""
+    launch_us: float | None = Field(default=None, exclude_if=_none)
+    """Microseconds of an empty launch in the runner."""
+    launches_a_call: int | None = Field(default=None, exclude_if=_none)
+    inputs_needed: float | None = Field(default=None, exclude_if=_none)
+    """The share of its inputs that the reference depends on."""
+    cuda_graph: str = Field(default="", exclude_if=_none)
+    """`replayed`, or why the call was not captured as a CUDA graph."""
+    sm_mhz: BeforeAfter | None = Field(default=None, exclude_if=_none)
+    memory_mhz: BeforeAfter | None = Field(default=None, exclude_if=_none)
+    throttle_reasons: BeforeAfter | None = Field(default=None, exclude_if=_none)
+    protocol: str = Field(default="", exclude_if=_none)
+    """`kernelbench` for a claim by KernelBench's own protocol."""
+    kernelbench: KernelBenchResult | None = Field(default=None, exclude_if=_none)
+    notes: dict[str, str] = Field(default_factory=dict, exclude_if=_none)
+    """Facts of older runs that have no field."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_strings(cls, value: Any) -> Any:
+        """Reads facts that older versions stored as text."""
+        if not isinstance(value, dict):
+            return value
+        known = {k: _fact(k, v) if isinstance(v, str) else v for k, v in value.items() if k in cls.model_fields}
+        others = {k: str(v) for k, v in value.items() if k not in cls.model_fields}
+        return {**known, "notes": {**value.get("notes", {}), **others}} if others else known
+
+
+def _fact(name: str, text: str) -> Any:
+    """Returns the value of a fact that was stored as text; None for a number that cannot be read."""
+    if name == "built_by":
+        return () if text == "nothing was built" else tuple(text.split(", "))
+    if name == "gpu_seconds":
+        pairs = [part.rpartition(" ") for part in text.split(", ")]
+        return {stage: seconds for stage, _, s in pairs if (seconds := _number(s)) is not None}
+    if name in ("own_kernel_share", "issue_ms", "inputs_needed", "launch_us"):
+        return _number(text.partition(",")[0])
+    if name == "checked_in_slices":
+        return _number(text.removeprefix("of ").removesuffix(" rows"))
+    if name in ("sm_mhz", "memory_mhz", "throttle_reasons"):
+        before, _, after = text.removesuffix(" after").partition(" before, ")
+        return {"before": before, "after": after}
+    if name == "kernelbench":
+        return json.loads(text)
+    return text
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
 class Evaluation(Record):
     """A verdict with its evidence, as `evaluate(task, candidate)` returns it.
 
@@ -368,7 +468,7 @@ class Evaluation(Record):
     seconds: Seconds = Seconds()
     log: str = ""
     """Compiler output, traceback and the candidate's own prints, truncated."""
-    environment: dict[str, str] = Field(default_factory=dict)
+    environment: Environment = Environment()
     options: dict[str, Any] = Field(default_factory=dict)
     """The options that can change a verdict: `policy` (the library rule), trials, seed commitment, backend."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,7 +91,7 @@ def test_an_honest_kernel_is_correct_and_timed(evaluator: Evaluator) -> None:
     result = judged(evaluator, text())
     assert result.verdict == "correct", (result.reason, result.log)
     assert result.backend == "gpu" and result.timing is not None and result.timing.speedup is not None
-    assert 0.5 < result.timing.speedup < 5 and result.environment["own_kernel_share"] == "1.000"
+    assert 0.5 < result.timing.speedup < 5 and result.environment.own_kernel_share == 1.0
 
 
 def test_launches_stand_for_a_candidate(evaluator: Evaluator) -> None:
@@ -104,13 +103,13 @@ def test_launches_stand_for_a_candidate(evaluator: Evaluator) -> None:
         return evaluator.evaluate(task, made, asked)
 
     usual, found = judged(evaluator, text()), by_launches(text())
-    assert found.verdict == "correct" and found.environment["replayed"] == "1 launches a call", found.environment
+    assert found.verdict == "correct" and found.environment.replayed == "1 launches a call", found.environment
     assert usual.timing is not None and found.timing is not None
     assert 0.85 < found.timing.candidate_ms / usual.timing.candidate_ms < 1.18
     wrong = by_launches(text(RIGHT.replace("1.f;", "1.01f;")))
-    assert wrong.verdict == "wrong" and wrong.environment["replayed"].startswith("no: wrong")
+    assert wrong.verdict == "wrong" and wrong.environment.replayed.startswith("no: wrong")
     faulty = by_launches(text("y[i + (1L << 40)] = 0.f;"))
-    assert faulty.verdict == "runtime_error" and "CUDA error" in faulty.environment["replayed"]
+    assert faulty.verdict == "runtime_error" and "CUDA error" in faulty.environment.replayed
     assert by_launches(text()).environment["replayed"] == "1 launches a call"
 
 
@@ -137,7 +136,7 @@ def test_a_graph_is_captured_of_the_model_that_was_timed(evaluator: Evaluator) -
     asked = evaluator.options.changed(timing_seconds=1.0)
     found = evaluator.evaluate(Task(task_id="norm", source=NORM), Candidate(sources=(source,), language="cuda"), asked)
     assert found.verdict == "correct" and found.timing is not None
-    assert found.environment["cuda_graph"] == "replayed" and found.timing.graph_ms is not None
+    assert found.environment.cuda_graph == "replayed" and found.timing.graph_ms is not None
 
 
 def test_triton(evaluator: Evaluator) -> None:
@@ -158,20 +157,21 @@ COOPERATIVE = text(
 def test_a_cooperative_launch(evaluator: Evaluator) -> None:
     result = judged(evaluator, COOPERATIVE)
     assert result.verdict == "correct", (result.reason, result.log)
-    assert result.environment["built_by"] == "stand-in"
+    assert result.environment.built_by == ("stand-in",)
 
 
 def test_what_the_stand_in_lacks_is_built_by_torch(evaluator: Evaluator) -> None:
     result = judged(evaluator, text(extra="#include <curand.h>\n"))
     assert result.verdict == "correct", (result.reason, result.log)
-    assert result.environment["built_by"] == "load_inline"
+    assert result.environment.built_by == ("load_inline",)
 
 
 def test_kernelbench_times_candidate_and_reference() -> None:
     with Evaluator(EvalOptions(backend="gpu", strict_kernelbench=True)) as made:
         claim = judged(made, text())
         assert claim.verdict == "correct" and claim.timing is not None, (claim.reason, claim.log)
-        result = json.loads(claim.environment["kernelbench"])
+        assert claim.environment.kernelbench is not None
+        result = claim.environment.kernelbench.plain()
         assert result["correctness"] and 0 < result["runtime"] < 1 and 0 < result["ref_runtime"] < 1
         assert judged(made, text(forward="return torch.relu(x) + 1.1")).verdict == "wrong"
         stale = judged(made, text(forward="return torch.relu_(x).add_(1)"))

@@ -9,6 +9,7 @@ import pytest
 
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.judge import timing_in_rows
+from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.timing import TimedSamples
 from kernelwright.evaluation.judge.timing_in_rows import SLOTS, Clocked, Pass
 from kernelwright.evaluation.processes.messages import CallTimes
@@ -58,7 +59,7 @@ def _bench() -> Any:
         options=SimpleNamespace(timing_seconds=0.05),
         seat=SimpleNamespace(baseline=SimpleNamespace(child=None)),
         kernels=[],
-        attempt=SimpleNamespace(environment={}),
+        attempt=Attempt(),
     )
 
 

@@ -84,7 +84,7 @@ def judged(evaluator: Evaluator, body: str, wrong: str = "") -> Evaluation:
 
 
 def way(found: Evaluation) -> str:
-    return found.environment.get("replayed", "")
+    return found.environment.replayed
 
 
 PLAIN = "return self.launched('scaled_relu', x, torch.empty_like(x), rows)"
@@ -94,7 +94,7 @@ def test_launches_stand_for_a_call(evaluator: Evaluator) -> None:
     found = judged(evaluator, PLAIN)
     assert found.verdict == "correct" and way(found) == "1 launches a call", found.reason
     assert found.timing is not None and found.timing.speedup and len(found.timing.samples["candidate"]) >= 2
-    assert found.environment["own_kernel_share"] == "1.000" and found.launches[0].kernel == "scaled_relu"
+    assert found.environment.own_kernel_share == 1.0 and found.launches[0].kernel == "scaled_relu"
     again = judged(evaluator, PLAIN)  # the process that stays has the next candidate's code and weights
     assert again.verdict == "correct" and way(again) == way(found)
 
@@ -137,7 +137,7 @@ def test_calls_are_timed_either_way(evaluator: Evaluator, measured: list[tuple[s
     assert found.timing is not None and found.timing.speedup
     found = judged(evaluator, "y = self.launched('scaled_relu', x, torch.empty_like(x), rows)\nreturn y.clone()")
     assert found.verdict == "correct" and way(found) == "1 launches and 1 copies or fills a call", way(found)
-    assert 0.0 <= float(found.environment["own_kernel_share"]) < 1.0
+    assert 0.0 <= (found.environment.own_kernel_share or 0.0) < 1.0
 
 
 def test_what_is_looked_at_was_left_by_timed_calls(
@@ -179,7 +179,7 @@ def test_fills_and_copies_are_repeated_with_them(evaluator: Evaluator, body: str
     found = judged(evaluator, body)
     assert found.verdict == "correct" and way(found).startswith(said), (found.reason, way(found))
     if "copies" in said:
-        assert 0.0 <= float(found.environment["own_kernel_share"]) < 1.0
+        assert 0.0 <= (found.environment.own_kernel_share or 0.0) < 1.0
 
 
 @pytest.mark.parametrize(

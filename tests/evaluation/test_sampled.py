@@ -109,7 +109,7 @@ def test_an_index_that_overflows_at_the_tasks_own_size_only(evaluator: Evaluator
 def test_a_right_kernel_of_the_same_size(evaluator: Evaluator) -> None:
     result = judged(evaluator, TWICE, simple(FLAT.replace("INDEX", "long long"), LAUNCH_FLAT))
     assert (result.verdict, result.findings) == ("correct", ())
-    assert result.environment["sampled_size"] == "declared: nothing found in a sample of the blocks of 1 launches"
+    assert result.environment.sampled_size == "declared: nothing found in a sample of the blocks of 1 launches"
 
 
 def test_a_grid_that_only_the_real_size_makes_too_large(evaluator: Evaluator) -> None:
@@ -187,7 +187,7 @@ def test_integers_of_another_launch_are_no_evidence(evaluator: Evaluator) -> Non
     )
     result = judged(evaluator, ROWS, honest)
     assert (result.verdict, result.findings) == ("correct", ())
-    assert "nothing found" in result.environment["sampled_size"]
+    assert "nothing found" in result.environment.sampled_size
 
 
 def test_a_launch_whose_size_was_read_from_the_device_is_no_evidence(evaluator: Evaluator) -> None:
@@ -205,7 +205,7 @@ def test_a_launch_whose_size_was_read_from_the_device_is_no_evidence(evaluator: 
     options = EvalOptions(backend="cpu", trials=2, seed=3, policy="libraries")
     result = judged(evaluator, ROWS, honest, options)
     assert result.verdict == "correct" and [f.rule for f in result.findings] == ["fallback"]
-    assert "no launch" in result.environment["sampled_size"]
+    assert "no launch" in result.environment.sampled_size
 
 
 LABELS = """extern "C" __global__ void twice(const long long* x, long long* y, int columns) {
@@ -229,7 +229,7 @@ def test_integer_inputs_and_operators_over_all_of_them(evaluator: Evaluator) -> 
     )
     result = judged(evaluator, PICK, honest, EvalOptions(backend="cpu", trials=2, seed=3, policy="libraries"))
     assert (result.verdict, result.findings) == ("correct", ()), result.reason
-    assert "nothing found" in result.environment["sampled_size"]
+    assert "nothing found" in result.environment.sampled_size
 
 
 def test_a_candidate_that_wants_all_of_the_memory_is_not_accused(
@@ -247,7 +247,7 @@ def test_a_candidate_that_wants_all_of_the_memory_is_not_accused(
     )
     result = judged(evaluator, TWICE, greedy)
     assert result.verdict == "correct", result.reason
-    assert "killed by SIGKILL" in result.environment["sampled_size"]
+    assert "killed by SIGKILL" in result.environment.sampled_size
 
 
 def test_a_stated_size_that_is_too_large_is_sampled(evaluator: Evaluator) -> None:

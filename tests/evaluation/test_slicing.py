@@ -100,7 +100,7 @@ def test_a_size_without_room_is_checked_in_slices(pool: Pool) -> None:
         right = judged(small, model("return torch.relu(x) * self.scale"))
         late = judged(small, model("y = torch.relu(x) * self.scale\nif x.shape[0] == 48: y[41, 7] += 1.0\nreturn y"))
     assert right.verdict == "correct", right.reason
-    step = int(right.environment["checked_in_slices"].split()[1])
+    step = right.environment.checked_in_slices or 0
     assert 1 <= step < 40
     assert late.verdict == "wrong", late.reason
     start = 41 // step * step

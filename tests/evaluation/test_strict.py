@@ -97,7 +97,8 @@ def judged(evaluator: Evaluator, task: str, source: str, policy: LibraryRule = "
 
 
 def result_of(evaluation: Evaluation) -> dict[str, object]:
-    found: dict[str, object] = json.loads(evaluation.environment["kernelbench"])
+    assert evaluation.environment.kernelbench is not None
+    found: dict[str, object] = evaluation.environment.kernelbench.plain()
     return found
 
 
@@ -105,7 +106,7 @@ def test_an_honest_candidate_passes_both(ours: Evaluator, strict: Evaluator) -> 
     assert judged(ours, RELU, HONEST, "from_scratch").verdict == "correct"
     claim = judged(strict, RELU, HONEST)
     assert claim.verdict == "correct" and claim.timing is None, (claim.reason, claim.log)
-    assert claim.environment["protocol"] == "kernelbench"
+    assert claim.environment.protocol == "kernelbench"
     assert [(f.rule, f.severity) for f in claim.findings] == [("unprotected-protocol", "warning")]
     assert [(w.name, w.shape, w.tolerance) for w in claim.workloads] == [("declared", ((6, 64),), 1e-4)] * 5
     assert result_of(claim) == {"compiled": True, "correctness": True, "runtime": -1.0, "ref_runtime": -1.0}

@@ -51,7 +51,7 @@ def test_each_gpu_has_a_process_of_its_own() -> None:
         results = [job.result(SECONDS) for job in jobs]
         assert len(_judging()) == 2
     assert {r.verdict for r in results} == {"correct"}, [r.reason for r in results]
-    assert set(Counter(r.environment["gpu_index"] for r in results)) == {"3", "5"}
+    assert set(Counter(r.environment.gpu_index for r in results)) == {"3", "5"}
 
 
 def test_what_needs_no_gpu_has_a_process_that_gives_way() -> None:

@@ -55,7 +55,7 @@ def test_two_gpus_work_at_once_each_with_a_lease_of_its_own() -> None:
         assert len({id(e._gpu.lease) for e in made if e._gpu}) == 2
     assert {r.verdict for r in results} == {"correct"}, [r.reason for r in results]
     assert all(r.timing is not None for r in results)
-    used = Counter(r.environment["gpu_index"] for r in results)
+    used = Counter(r.environment.gpu_index for r in results)
     assert set(used) == {"3", "5"}
 
 

@@ -56,7 +56,7 @@ def _judged(executor: Executor, count: int = 12) -> list[Evaluation]:
 def _check(results: Sequence[Evaluation]) -> None:
     assert {r.verdict for r in results} == {"correct"}, [r.reason for r in results]
     assert all(r.timing is not None for r in results)
-    used = Counter(r.environment["gpu_index"] for r in results)
+    used = Counter(r.environment.gpu_index for r in results)
     assert set(used) == set(visible_gpus()[:2]) and min(used.values()) >= 2, used
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.bench import numbers, tables
-from kernelwright.records import VERDICTS, Candidate, Evaluation, Launch, Turn, WorkloadResult
+from kernelwright.records import VERDICTS, Candidate, Environment, Evaluation, Launch, Turn, WorkloadResult
 from kernelwright.runs.folders import write_text
 from kernelwright.runs.store import Store
 
@@ -80,11 +80,21 @@ def _head(meta: dict[str, Any], evaluations: Sequence[Evaluation]) -> str:
     began = datetime.datetime.fromtimestamp(float(meta.get("created", 0)), datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     facts = {k: v for k, v in meta.items() if k != "created"}
     facts["sandbox"] = sorted({e.sandbox for e in evaluations})
-    own = ("kernelbench",)  # differs by candidate, not by machine
-    shared = [", ".join(f"{k} {v}" for k, v in e.environment.items() if k not in own) for e in evaluations]
+    shared = [", ".join(f"{k} {_short(v)}" for k, v in _of_machine(e.environment).items()) for e in evaluations]
     facts["environment"] = sorted(set(shared))
     rows = [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in facts.items()]
     return f'<details class="dim"><summary>begun {began}</summary>{_table(("setting", "value"), rows)}</details>'
+
+
+def _of_machine(environment: Environment) -> dict[str, Any]:
+    """Returns the facts that do not differ by candidate alone."""
+    return environment.model_dump(mode="json", exclude={"kernelbench"})
+
+
+def _short(fact: Any) -> str:
+    if isinstance(fact, dict):
+        return " ".join(f"{k} {v}" for k, v in fact.items())
+    return "+".join(map(str, fact)) if isinstance(fact, list) else str(fact)
 
 
 def _counts(counts: Counter[str]) -> str:

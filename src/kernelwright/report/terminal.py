@@ -79,7 +79,7 @@ _CLAIMED = "[yellow]by KernelBench's own protocol: a claim that nothing protects
 def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
     """Prints a verdict with its evidence: reason and source line, then workloads, other findings, and the log."""
     out.print(f"{_styled(evaluation.verdict)}  {escape(evaluation.reason)}".rstrip(), soft_wrap=True)
-    if evaluation.environment.get("protocol"):
+    if evaluation.environment.protocol:
         out.print(_CLAIMED, soft_wrap=True)
     lines = candidate.text.splitlines()
     deciding = [f for f in evaluation.findings if f.evidence[:200] in evaluation.reason]
@@ -348,7 +348,7 @@ def print_run(store: Store) -> None:
         for evaluation in store.evaluations():
             out.print(f"{escape(evaluation.task_id)}  {_styled(evaluation.verdict)}  {escape(evaluation.reason[:100])}")
     out.print(_counts(store.verdict_counts()))
-    if any(item.evaluation is not None and item.evaluation.environment.get("protocol") for item in items):
+    if any(item.evaluation is not None and item.evaluation.environment.protocol for item in items):
         out.print(_CLAIMED, soft_wrap=True)
     queue = {state: count for state, count in store.queue_counts().items() if state != "done"}
     if queue:

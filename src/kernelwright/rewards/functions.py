@@ -264,11 +264,8 @@ def _facts(evaluation: Evaluation | None) -> dict[str, float]:
         if not speedups and timing.speedup is not None:
             speedups["speedup"] = timing.speedup
         facts = {name: value for name, value in speedups.items() if 0.0 < value < math.inf}
-    try:
-        share = float(evaluation.environment["own_kernel_share"])
-    except (KeyError, ValueError):
-        return facts  # not profiled
-    return {**facts, "own_share": share} if math.isfinite(share) else facts
+    share = evaluation.environment.own_kernel_share  # None where it was not profiled
+    return {**facts, "own_share": share} if share is not None and math.isfinite(share) else facts
 
 
 def _sum(parts: dict[str, float], facts: dict[str, float], version: str) -> Reward:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
@@ -10,6 +11,7 @@ from kernelwright.evaluation.processes.messages import CallState, LaunchFacts
 from kernelwright.evaluation.text import source_lines
 from kernelwright.evaluation.trials import Trial
 from kernelwright.records import (
+    Environment,
     Finding,
     Hotspot,
     Launch,
@@ -40,7 +42,11 @@ class Attempt:
     waited: float = 0.0
     """Seconds in which others held the GPU; part of no stage."""
     timing: Timing | None = None
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: Environment = Environment()
+
+    def note(self, **facts: Any) -> None:
+        """Adds facts to the environment, by the names of its fields."""
+        self.environment = self.environment.changed(**facts)
 
 
 def note_launches(attempt: Attempt, client: CandidateClient, facts: CallState) -> None:

@@ -107,7 +107,7 @@ def judge_on_gpu(case: Case, problem: Failed | None, gpu: Gpu, alone: bool = Fal
         if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
             attempt = _second(attempt, tried(alone=True))
         if why:
-            attempt.environment["replayed"] = f"no: {why}"[:300]
+            attempt.note(replayed=f"no: {why}"[:300])
     if attempt.failed is None:
         attempt.failed = guard_verdict(advice)
     return evaluation(case, attempt, advice, started, _backend(gpu))
@@ -151,9 +151,9 @@ def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
     if failed is not None:
         return None, f"{failed.verdict}: {failed.reason}"
     _note_session(attempt, bench)
-    attempt.environment["replayed"] = launches_alone.note(session.trace)
+    attempt.note(replayed=launches_alone.note(session.trace))
     if not session.trace["moves"]:
-        attempt.environment["own_kernel_share"] = "1.000"
+        attempt.note(own_kernel_share=1.0)
     attempt.log = log_of(session, attempt)
     return attempt, ""
 
@@ -209,10 +209,9 @@ def _ask_for_room(bench: GpuCase) -> None:
 
 def _note_session(attempt: Attempt, bench: GpuCase) -> None:
     """What a judgement was made with, and where its seconds went."""
-    built_by = dict.fromkeys(result.built_by for result in bench.session.builds)
-    attempt.environment["gpu_index"] = str(bench.gpu.device["index"])
-    attempt.environment["built_by"] = ", ".join(built_by) or "nothing was built"
-    attempt.environment["gpu_seconds"] = ", ".join(f"{k} {v:.3f}" for k, v in sorted(bench.stages.items()))
+    built_by = tuple(dict.fromkeys(result.built_by for result in bench.session.builds))
+    stages = {stage: round(seconds, 3) for stage, seconds in sorted(bench.stages.items())}
+    attempt.note(gpu_index=str(bench.gpu.device["index"]), built_by=built_by, gpu_seconds=stages)
     attempt.waited = bench.stages.get("lease", 0.0) + bench.stages.get("seat", 0.0)
     attempt.build_seconds = bench.session.build_seconds
 
@@ -319,7 +318,7 @@ def _prepare(bench: GpuCase, randomise: bool) -> None:
         bench.session.layout = answer.header
         made = bench.session.make(data, weight_seed, keep=False)
     if answer.header["slice_rows"]:
-        bench.attempt.environment["checked_in_slices"] = f"of {answer.header['slice_rows']} rows"
+        bench.attempt.note(checked_in_slices=answer.header["slice_rows"])
     bench.weights = made if randomise else "seed"
     if randomise and bench.weights == "seed":
         # The candidate names its weights otherwise: both sides then keep what the common seed gives.
@@ -430,7 +429,7 @@ def _attest(bench: GpuCase, facts: CallState) -> None:
     if finding := _hidden_library(bench, facts, total):
         bench.attempt.findings.append(finding)
         bench.attempt.failed = Failed("rejected", f"{finding.rule}: {finding.evidence}"[:500], finding)
-    bench.attempt.environment["own_kernel_share"] = f"{share:.3f}"
+    bench.attempt.note(own_kernel_share=round(share, 3))
     if not bench.policy.startswith("libraries") and share < 0.5 and own:
         names = ", ".join(k[0][:60] for k in kernels if k not in own)
         evidence = f"own kernels take {share:.0%} of the device's time in a call, the rest is {names}"[:900]

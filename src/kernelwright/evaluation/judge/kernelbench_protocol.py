@@ -9,7 +9,6 @@ Like `judge`, this module executes nothing of a task's or a candidate's; the chi
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from typing import Any
@@ -23,7 +22,7 @@ from kernelwright.evaluation.judge.verdict import evaluation, log_of
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.gpu_seats import Gpu
-from kernelwright.records import Evaluation, Finding, Task, Timing, WorkloadResult
+from kernelwright.records import Evaluation, Finding, KernelBenchResult, Task, Timing, WorkloadResult
 from kernelwright.tasks.reference import wants_gradients
 
 PROTOCOL = "kernelbench"
@@ -44,8 +43,7 @@ def judge_strict(case: Submission, problem: Failed | None, gpu: Gpu | None) -> E
     """One claim. Raises `TaskError` when the reference cannot be loaded, `HarnessError` when our machinery fails."""
     started = time.monotonic()
     attempt = Attempt(failed=problem) if problem is not None else _attempt(case, gpu)
-    attempt.environment["protocol"] = PROTOCOL
-    attempt.environment["kernelbench"] = json.dumps(kernelbench_result(attempt))
+    attempt.note(protocol=PROTOCOL, kernelbench=kernelbench_result(attempt))
     backend = "cpu" if gpu is None else "gpu" if gpu.device["name"] == "cuda" else "host"
     return evaluation(case, attempt, [_WARNING], started, backend)
 
@@ -144,13 +142,18 @@ def _stats(samples: tuple[float, ...] | list[float]) -> dict[str, float]:
     return {name: float(f"{value:.3g}") for name, value in values.items()}
 
 
-def kernelbench_result(attempt: Attempt) -> dict[str, Any]:
-    """The fields of KernelBench's own result; times are -1 where nothing was timed."""
+def kernelbench_result(attempt: Attempt) -> KernelBenchResult:
+    """Returns the fields of KernelBench's own result."""
     failed, timing = attempt.failed, attempt.timing
     compiled = failed is None or failed.verdict not in ("compile_error", "unsupported")
-    result: dict[str, Any] = {"compiled": compiled, "correctness": failed is None, "runtime": -1.0, "ref_runtime": -1.0}
-    if timing is not None and failed is None:
-        candidate, eager = _stats(timing.samples["candidate"]), _stats(timing.samples["eager"])
-        result |= {"runtime": candidate["mean"], "runtime_stats": candidate}
-        result |= {"ref_runtime": eager["mean"], "ref_runtime_stats": eager}
-    return result
+    if timing is None or failed is not None:
+        return KernelBenchResult(compiled=compiled, correctness=failed is None)
+    candidate, eager = _stats(timing.samples["candidate"]), _stats(timing.samples["eager"])
+    return KernelBenchResult(
+        compiled=compiled,
+        correctness=True,
+        runtime=candidate["mean"],
+        ref_runtime=eager["mean"],
+        runtime_stats=candidate,
+        ref_runtime_stats=eager,
+    )

@@ -76,7 +76,7 @@ def judge(case: Case, problem: Failed | None) -> Evaluation:
 def _look_at_large(case: Case, attempt: Attempt, size: Workload, trial: Trial) -> None:
     """Runs a sample of a right candidate's blocks at a size of its task that is too large to be run."""
     seen = large_sizes.look(case, size, trial)
-    attempt.environment["sampled_size"] = seen.note
+    attempt.note(sampled_size=seen.note)
     if seen.session is None:
         return
     attempt.build_seconds += seen.session.build_seconds

@@ -23,7 +23,7 @@ from kernelwright.evaluation.judge.gpu_case import GpuCase, Outputs, call, compa
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import TooLarge
 from kernelwright.evaluation.processes.messages import CallTimes
-from kernelwright.records import Distribution, Finding, Timing, WorkloadResult
+from kernelwright.records import BeforeAfter, Distribution, Finding, Timing, WorkloadResult
 
 VERIFY_ALL = 1 << 22
 """Outputs of up to so many elements are verified whole after every timed call; larger ones whole after a random
@@ -164,7 +164,7 @@ def conclude(bench: GpuCase, samples: TimedSamples, before: dict[str, Any]) -> N
     """Sets `attempt.timing`, or `attempt.failed` where such times cannot be."""
     attempt, after = bench.attempt, bench.referee("facts")["device"]
     _note_clocks(attempt, before, after)
-    attempt.environment["issue_ms"] = f"{float(np.median(samples.issues)):.4f}"
+    attempt.note(issue_ms=round(float(np.median(samples.issues)), 4))
     attempt.timing = _timing(samples.times, bench.options, bench.span_ms)
     _suspicious(bench, samples, before)
 
@@ -202,7 +202,7 @@ def launch_extra(bench: GpuCase) -> float:
     other = bench.seat.baseline.child
     more = bench.session.launch_ms - (other.launch_ms if other else 0.0)
     launches = min(MOST_LAUNCHES, sum(k[1] for k in bench.kernels))
-    bench.attempt.environment["launch_us"] = f"{bench.session.launch_ms * 1e3:.3f}, {launches} launches a call"
+    bench.attempt.note(launch_us=round(bench.session.launch_ms * 1e3, 3), launches_a_call=launches)
     return launches * max(-MOST_EXTRA_MS, min(MOST_EXTRA_MS, more))
 
 
@@ -285,10 +285,9 @@ def _timing(times: dict[str, list[float]], options: EvalOptions, span_ms: float)
 
 
 def _note_clocks(attempt: Attempt, before: dict[str, Any], after: dict[str, Any]) -> None:
-    attempt.environment["gpu"] = str(before.get("name", "?"))
-    for name in ("sm_mhz", "memory_mhz", "throttle_reasons"):
-        if name in before:
-            attempt.environment[name] = f"{before[name]} before, {after.get(name)} after"
+    names = ("sm_mhz", "memory_mhz", "throttle_reasons")
+    readings = {n: BeforeAfter(before=before[n], after=after.get(n)) for n in names if n in before}
+    attempt.note(gpu=str(before.get("name", "?")), **readings)
 
 
 def _suspicious(bench: GpuCase, samples: TimedSamples, device: dict[str, Any]) -> None:
@@ -325,7 +324,7 @@ def _floor_ms(bench: GpuCase, card: str, candidate_ms: float) -> float | None:
     if floor is None or candidate_ms >= floor:
         return floor
     share = bench.referee("share", seed=bench.seed())["share"]
-    bench.attempt.environment["inputs_needed"] = f"{share:.2f}"
+    bench.attempt.note(inputs_needed=round(share, 2))
     return hardware_limits.floor_ms(card, int(given * share), made)
 
 
@@ -521,7 +520,7 @@ def _graphs(bench: GpuCase, timing: Timing) -> bool:
                 problem = f"replays differ: {result.reason}"
     except Failed as failed:
         problem, alive = failed.reason, False
-    attempt.environment["cuda_graph"] = problem[:200] or "replayed"
+    attempt.note(cuda_graph=problem[:200] or "replayed")
     attempt.timing = timing.changed(**found)
     return alive
 

@@ -162,7 +162,7 @@ def _own_share(bench: GpuCase, laid: Pass, first: int, count: int, samples: Time
         share = max(0.0, 1.0 - facts.times.device_ms / min(samples.times["candidate"]))
         if facts.idle:
             bench.attempt.failed = Failed("rejected", "its outputs are the same without its kernels")
-    bench.attempt.environment["own_kernel_share"] = f"{share:.3f}"
+    bench.attempt.note(own_kernel_share=round(share, 3))
 
 
 def _measured(bench: GpuCase, laid: Pass, who: str, first: int, count: int, **way: bool) -> Clocked:

@@ -224,11 +224,8 @@ def evaluation(
             total=round(total, 4),
         ),
         log=attempt.log or (failed.log if failed else ""),
-        environment={
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "system": platform.system(),
-            **attempt.environment,
-        },
+        environment=attempt.environment.changed(
+            python=platform.python_version(), machine=platform.machine(), system=platform.system()
+        ),
         options={**case.options.model_dump(mode="json", exclude={"seed"}), "policy": case.rule},
     )

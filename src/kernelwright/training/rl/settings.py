@@ -257,7 +257,7 @@ class RlSettings(RlTable):
 def _check_reward(settings: RlSettings) -> None:
     """Raises `ConfigError` for reward settings that would fail later, or silently reward less than they say."""
     from kernelwright.evaluation.options import EvalOptions
-    from kernelwright.records import Evaluation, Timing, WorkloadResult
+    from kernelwright.records import Environment, Evaluation, Timing, WorkloadResult
     from kernelwright.rewards.functions import BASELINES, PER_ANSWER, annealed_judge_weight, load_reward
 
     reward, judging, parameters = settings.reward, settings.judging, settings.reward.parameters
@@ -286,7 +286,7 @@ def _check_reward(settings: RlSettings) -> None:
     if timed:  # without timing no evaluation of this run has times, and a reward that needs them pays nothing
         eager, compiled = "eager" in timed, bool({"compile", "max-autotune"} & set(timed))
         timing = Timing(candidate_ms=1.0, eager_ms=2.0 if eager else None, compile_ms=1.5 if compiled else None)
-        judged.append(right.changed(timing=timing, environment={"own_kernel_share": "0.5"}))
+        judged.append(right.changed(timing=timing, environment=Environment(own_kernel_share=0.5)))
 
     def worth() -> list[float | None]:
         return [pays(evaluation, **parameters, **opinion).value for evaluation in judged]
