@@ -1,4 +1,4 @@
-"""Writes how the functional machine and a GPU judge the same corpus to docs/conformance.md.
+"""Compares the functional machine with a GPU on the same corpus and writes docs/conformance.md.
 
     python benchmarks/confusion.py CPU.json GPU.json [--opcodes RECORDING.json] [--out docs/conformance.md]
 
@@ -21,20 +21,20 @@ HERE = Path(__file__).resolve().parent
 PASSED, FAILED, NONE = "correct", "wrong", "none"
 
 _UNSEEN = {
-    "race": "a race that the GPU's timing hides: two accesses that nothing orders, whose values came out right",
-    "memory": "an access outside its array but inside the GPU's allocation, whose result is unused or happens to fit",
-    "init": "memory that was never written, which held the right value (mostly zero) on the GPU",
+    "race": "a race that the GPU's timing hides: two unordered accesses whose values came out correct",
+    "memory": "an access outside its array but inside the GPU's allocation; its result is unused or correct by chance",
+    "init": "a read of memory that was never written; on the GPU it held the correct value (mostly zero)",
 }
 
 _BY_HAND = {
-    "last-block-max!3-operation": "the first block to finish joins all parts, not the last one: on the GPU what it "
-    "read of them had the same maximum",
+    "last-block-max!3-operation": "the first block to finish joins all parts, instead of the last one: on the GPU the "
+    "parts that it read had the same maximum",
 }
-"""Found by reading the kernel."""
+"""Causes found by reading the kernel, by the mutant's name."""
 
 
 def outcome(row: Row) -> str:
-    """`correct`; `wrong` for what a candidate is refused for; `none` where there is no verdict on it."""
+    """Returns `correct`, `wrong` for a verdict that refuses the candidate, or `none` for no verdict on it."""
     if row["verdict"] == "correct":
         return PASSED
     if "did not finish within" in row["reason"]:  # a build that ran out of time says nothing of the kernel
@@ -43,7 +43,7 @@ def outcome(row: Row) -> str:
 
 
 def cause(cpu: Row, gpu: Row) -> str:
-    """Why the two differ, from what both say; `unexplained` where neither says enough."""
+    """Explains why the two differ, from both reasons; `unexplained` where neither suffices."""
     ours, theirs = outcome(cpu), outcome(gpu)
     reason = cpu["reason"]
     if NONE in (ours, theirs):
@@ -69,7 +69,7 @@ def matrix(rows: Iterable[tuple[Row, Row]]) -> Counter[tuple[bool, str, str]]:
 
 def table(counts: Counter[tuple[bool, str, str]]) -> list[str]:
     lines = ["| kernels | machine | GPU: correct | GPU: refused | GPU: no verdict |", "|---|---|---|---|---|"]
-    for right, name in ((True, "right"), (False, "mutants")):
+    for right, name in ((True, "correct"), (False, "mutants")):
         for ours, shown in ((PASSED, "correct"), (FAILED, "refused"), (NONE, "no verdict")):
             cells = [counts[right, ours, theirs] for theirs in (PASSED, FAILED, NONE)]
             if any(cells):
@@ -78,7 +78,7 @@ def table(counts: Counter[tuple[bool, str, str]]) -> list[str]:
 
 
 def kinds(rows: Iterable[tuple[Row, Row]]) -> list[str]:
-    """For each kind of mistake, how many either side sees."""
+    """Returns a table with the mutants that either side refuses, by kind of mistake."""
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for cpu, gpu in rows:
         if cpu["right"]:
@@ -102,16 +102,15 @@ def disagreements(rows: Iterable[tuple[Row, Row]]) -> list[str]:
     return lines or ["None."]
 
 
-def verdict_changes(rows: Iterable[tuple[Row, Row]]) -> list[str]:
-    """Pairs of verdicts where both refuse, by how they name it."""
-    pairs = Counter(
-        f"{cpu['verdict']} / {gpu['verdict']}" for cpu, gpu in rows if FAILED == outcome(cpu) == outcome(gpu)
-    )
-    return [f"* {pair} (machine / GPU): {count}" for pair, count in pairs.most_common()]
+def verdict_pairs(rows: Iterable[tuple[Row, Row]]) -> list[str]:
+    """Counts the pairs of verdicts where both refuse."""
+    pairs = Counter((cpu["verdict"], gpu["verdict"]) for cpu, gpu in rows if FAILED == outcome(cpu) == outcome(gpu))
+    rows = [f"| {pair[0]} | {pair[1]} | {count} |" for pair, count in pairs.most_common()]
+    return ["| machine | GPU | mutants |", "|---|---|---|", *rows]
 
 
 def opcode_section(path: Path) -> list[str]:
-    """The recorded opcode cases against the machine as it is now."""
+    """Compares the recorded opcode cases with the present machine and returns the section's lines."""
     sys.path.insert(0, str(HERE.parent / "tests"))
     from sets.opcodes import check, coverage, suite
 
@@ -122,55 +121,65 @@ def opcode_section(path: Path) -> list[str]:
     missing = sorted(set(accepted) - opcodes)
     total = report.same.total()
     lines = [
-        f"{len(every)} kernels, one for each opcode, type and modifier, with 128 to 512 operand tuples each, recorded "
-        f"on {report.device} (`tests/sets/opcodes/record.py`). {total} give the same results on the machine"
-        f", {len(report.different)} differ, {len(report.unsupported)} are refused by the machine at load, "
-        f"{len(report.refused)} by the driver. Of {len(accepted)} opcodes that the decoder accepts, "
-        f"{len(accepted) - len(missing)} have cases; without: {', '.join(missing) or 'none'}.",
+        "A case is one kernel for one opcode, type and modifier, with 128 to 512 operand tuples.",
+        f"The {len(every)} cases were recorded on {report.device} (`tests/sets/opcodes/record.py`).",
         "",
-        "| family | same |",
+        f"Of these cases {total} give the same results on the machine, {len(report.different)} differ, "
+        f"{len(report.unsupported)} are refused by the machine at load, and {len(report.refused)} by the driver.",
+        "",
+        f"The decoder accepts {len(accepted)} opcodes. {len(accepted) - len(missing)} have cases; these have none:",
+        f"{', '.join(f'`{name}`' for name in missing) or 'none'}.",
+        "",
+        "| family | cases with the same results |",
         "|---|---|",
         *[f"| {family} | {count} |" for family, count in report.same.items()],
         "",
     ]
-    lines += [f"* differs: `{d.case}`: {d.rows} rows; {d.example}" for d in report.different]
-    lines += [f"* refused by the machine: `{name}`: {reason}" for name, reason in report.unsupported.items()]
-    lines += [f"* refused by the driver: `{name}`: {reason}" for name, reason in report.refused.items()]
-    lines += ["", "Largest distances of approximate instructions from the GPU, in the unit of the case's bound:", ""]
+    lines += [f"* `{d.case}` differs in {d.rows} rows: {d.example}" for d in report.different]
+    lines += [f"* `{name}` is refused by the machine: {reason}" for name, reason in report.unsupported.items()]
+    lines += [f"* `{name}` is refused by the driver: {reason}" for name, reason in report.refused.items()]
+    lines += [
+        "",
+        "The largest distances of approximate instructions from the GPU, in the unit of the case's policy:",
+        "",
+    ]
     by_name = {case.name: case for case in every}
-    lines += [f"* `{name}` ({by_name[name].policy}): {apart:.3g}" for name, apart in sorted(report.distances.items())]
+    lines += ["| case | policy | largest distance |", "|---|---|---|"]
+    lines += [
+        f"| `{name}` | {by_name[name].policy} | {apart:.3g} |" for name, apart in sorted(report.distances.items())
+    ]
     return [*lines, "", *policy()]
 
 
 def policy() -> list[str]:
-    """What counts as the same, in the words of the code that decides it."""
+    """Returns the rules for equal results, from the docstring of the code that applies them."""
     from sets.opcodes import compare
 
-    return ["What counts as the same:", "", *(compare.__doc__ or "").strip().splitlines()[2:]]
+    return ["### When two results are the same", "", *(compare.__doc__ or "").strip().splitlines()[2:]]
 
 
 _HEAD = """# Conformance of the functional machine
 
-Written by `benchmarks/confusion.py`; do not edit. The machine is compared with a GPU in two ways: opcode by opcode, and
-by the verdicts on whole kernels.
+`benchmarks/confusion.py` writes this page; do not edit it. The machine is compared with a GPU in two ways: opcode by
+opcode, and by the verdicts on whole kernels.
 """
 _CORPUS = """## Whole kernels
 
-The corpus is `tests/sets/corpus` (families of kernels with parameters, and mutants that each have one declared mistake)
-and those of `tests/sets/honest` that need neither a GPU nor a library. Both sides judge the same texts on the same
-sizes: `python benchmarks/judge_corpus.py --backend cpu|gpu`. "Refused" is any verdict but `correct`.
+The corpus has the families of kernels in `tests/sets/corpus`, their mutants with one declared mistake each, and the
+candidates of `tests/sets/honest` that need neither a GPU nor a library. Both sides judge the same texts at the same
+sizes (`python benchmarks/judge_corpus.py --backend cpu|gpu`). "Refused" is any verdict except `correct`.
 """
 
 
 def _left(missing: list[str], cpu: dict[str, Any]) -> str:
-    """What part of the corpus the GPU has not judged yet."""
+    """Names the part of the corpus that the GPU has not judged yet."""
     if not missing:
-        return "That is all of the corpus."
+        return "This is the whole corpus."
     right = sum(row["right"] for row in cpu["rows"] if row["name"] in set(missing))
     names = f": {', '.join(missing)}" if len(missing) <= 40 else ""
     return (
-        f"**This is a part of the corpus:** {right} right kernels and {len(missing) - right} mutants were not reached "
-        f"on the GPU in the time that there was{names}. `judge_corpus.py --resume` judges them."
+        f"**This is a part of the corpus:** the GPU ran out of time before {right} correct kernels and "
+        f"{len(missing) - right} mutants{names}. `judge_corpus.py --resume` judges them."
     )
 
 
@@ -180,16 +189,18 @@ def page(cpu: dict[str, Any], gpu: dict[str, Any], recording: Path | None) -> st
     missing = [row["name"] for row in cpu["rows"] if row["name"] not in theirs]
     right = sum(cpu_row["right"] for cpu_row, _ in rows)
     lines = [_HEAD, "## Opcodes", "", *(opcode_section(recording) if recording else ["Not recorded yet."]), "", _CORPUS]
-    lines.append(f"{right} right kernels and {len(rows) - right} mutants were judged on both. {_left(missing, cpu)}")
+    lines.append(
+        f"{right} correct kernels and {len(rows) - right} mutants were judged on both sides. {_left(missing, cpu)}"
+    )
     lines += ["", *table(matrix(rows)), "", "### By kind of mistake", "", *kinds(rows), ""]
     lines += [
         "### Disagreements",
         "",
         *disagreements(rows),
         "",
-        "### How both name a refusal",
+        "### Verdicts where both refuse",
         "",
-        *verdict_changes(rows),
+        *verdict_pairs(rows),
     ]
     return "\n".join(lines) + "\n"
 

@@ -71,10 +71,10 @@ def test_the_page_counts_and_names() -> None:
     ]
     gpu = [row("a", "correct", right=True), row("b!0", "correct"), row("c!0", "wrong", "output")]
     text = page({"rows": cpu}, {"rows": gpu}, None)
-    assert "| right | correct | 1 | 0 | 0 |" in text
+    assert "| correct | correct | 1 | 0 | 0 |" in text
     assert "| mutants | refused | 1 | 1 | 0 |" in text
-    assert "1 right kernels and 2 mutants" in text
-    assert "0 right kernels and 1 mutants were not reached on the GPU in the time that there was: d!0." in text
+    assert "1 correct kernels and 2 mutants" in text
+    assert "the GPU ran out of time before 0 correct kernels and 1 mutants: d!0." in text
     assert "`b!0`" in text
 
 

@@ -1,17 +1,17 @@
-"""How far the machine may be from a GPU, and whether it is.
+"""Compares results of the machine with those of a GPU, within the policy of the case.
 
-A policy is a list of words:
+A case's policy is a list of words:
 
-* `exact`: the same bits; of floating-point results, two NaNs are the same whatever their payload and sign, since PTX
-  leaves those open for most instructions.
-* `bits`: the same bits, NaNs too: instructions that only move or mask bits.
-* `ulp N`: at most N units in the last place apart; infinities, NaNs and signs of zeros must agree.
-* `rel N`, `abs N`: apart by at most 2^N, relative to the GPU's value or not.
-* `log`: lg2.approx: 2^-21 or 2^-21 relative, whichever is larger.
-* `high word`: the upper words of doubles, one unit apart: the lower word is not computed.
-* `nonzero`, `divisor`, `reach`: rows that PTX leaves undefined are not compared: division by zero, or by more than
+* `exact`: the bits are equal. Two floating-point NaNs are equal whatever their payload and sign, since PTX leaves those
+  open for most instructions.
+* `bits`: the bits are equal, also those of NaNs. This is for instructions that only move or mask bits.
+* `ulp N`: the results are at most N units in the last place apart. Infinities, NaNs and signs of zeros must agree.
+* `rel N`, `abs N`: the results are at most 2^N apart, relative to the GPU's value or absolutely.
+* `log`: for lg2.approx: at most 2^-21 apart, absolutely or relative to the GPU's value, whichever is larger.
+* `high word`: the upper words of doubles are at most one unit apart. The lower word is not computed.
+* `nonzero`, `divisor`, `reach`: rows that PTX leaves undefined are not compared: division by zero, division by more than
   2^126, and the set bit number -2^31, which has no magnitude.
-* `cvt`: as `exact`.
+* `cvt`: the same as `exact`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Difference:
 
 
 def _reals(bits: np.ndarray, kind: str) -> np.ndarray:
-    """Values of floating-point outputs as double precision; pairs become twice as many."""
+    """Returns floating-point outputs in double precision; a pair becomes two values."""
     if kind in ("f16x2", "bf16x2"):
         bits, kind = bits.view(np.uint16), kind[:-2]
     with np.errstate(invalid="ignore"):  # signalling NaNs
@@ -77,7 +77,7 @@ def _undefined(case: Case, inputs: Sequence[np.ndarray], policy: list[str]) -> n
 
 
 def _close(got: np.ndarray, wanted: np.ndarray, kind: str, policy: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Which floating-point values agree, and how far they are apart in the policy's unit."""
+    """Tells which floating-point values agree, and how far they are apart in the policy's unit."""
     word, amount = policy[0], float(policy[1]) if len(policy) > 1 else 0.0
     finite = np.isfinite(got) & np.isfinite(wanted)
     same = (np.isnan(got) & np.isnan(wanted)) | (~finite & (got == wanted))
@@ -96,7 +96,7 @@ def _close(got: np.ndarray, wanted: np.ndarray, kind: str, policy: list[str]) ->
 
 
 def _agree(case: Case, kind: str, got: np.ndarray, wanted: np.ndarray, policy: list[str]) -> tuple[np.ndarray, float]:
-    """For each row whether it agrees, and the largest distance of those that may differ."""
+    """Tells for each row whether it agrees, and returns the largest distance under a policy that allows one."""
     equal = got == wanted
     if policy[:2] == ["high", "word"]:
         high = [(v >> np.uint64(32)).astype(np.int64) for v in (got, wanted)]
@@ -115,7 +115,7 @@ def _agree(case: Case, kind: str, got: np.ndarray, wanted: np.ndarray, policy: l
 
 
 def compare(case: Case, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> Difference | None:
-    """None where the outputs agree as far as the case's policy asks."""
+    """Returns the difference of the outputs, or None if they agree within the case's policy."""
     inputs = case.operands()
     policy = case.policy.split()
     skip = _undefined(case, inputs, policy)
@@ -134,7 +134,7 @@ def compare(case: Case, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray])
 
 
 def distance(case: Case, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
-    """The largest distance between values that agree, in the unit of the policy; for reports."""
+    """Returns the largest distance between values that agree, in the unit of the policy; for reports."""
     policy = [w for w in case.policy.split() if w not in (*_UNDEFINED, "cvt", "exact")] or ["exact"]
     kinds = [kind.removeprefix("=") for kind in case.outputs]
     return max(_agree(case, kind, a, b, policy)[1] for kind, a, b in zip(kinds, got, wanted, strict=True))
