@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from kernelwright.cli import app
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 CLI = (ROOT / "docs" / "cli.md").read_text()
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 EVALUATION = (ROOT / "docs" / "evaluation.md").read_text()
 TREE = typer.main.get_command(app)
 
@@ -23,7 +23,8 @@ TREE = typer.main.get_command(app)
 def commands() -> list[list[str]]:
     """The command lines in the README's sh blocks."""
     blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines() if line.strip()]
+    lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+    return [words for words in lines if words]
 
 
 def verbs() -> dict[str, set[str]]:
@@ -61,14 +62,25 @@ def test_every_verb_and_flag_is_documented() -> None:
             assert flag in CLI, (verb, flag)
 
 
-def test_the_tree_names_every_module() -> None:
-    tree = ARCHITECTURE.split("## What is in")[1]
-    package = ROOT / "src" / "kernelwright"
-    names = [p.name for p in package.glob("*.py") if p.name != "__init__.py"]
-    names += [p.parent.name + "/" for p in package.glob("*/__init__.py")]
-    assert [name for name in names if f"  {name}" not in tree] == []
-    listed = re.findall(r"^  ([\w/]+(?:\.py)?) ", tree, re.MULTILINE)
-    assert [name for name in listed if not (package / name).exists()] == []
+def test_the_list_of_modules_is_up_to_date() -> None:
+    module = runpy.run_path(str(ROOT / "docs" / "make_module_list.py"))
+    written = (ROOT / "docs" / "modules.md").read_text(encoding="utf-8")
+    assert written == module["module_list"](), "run: python docs/make_module_list.py"
+
+
+def test_readme_links_every_page() -> None:
+    pages = [f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")]
+    assert [page for page in pages if f"({page})" not in README] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/measured.md"])
+def test_every_measured_figure_names_its_script(page: str) -> None:
+    tables = (ROOT / page).read_text(encoding="utf-8").split("| what | result |", 1)[1]
+    rows = [line.strip("| ").split(" | ") for line in tables.splitlines() if line.startswith("| ")]
+    assert {len(row) for row in rows} == {4}
+    for row in rows:
+        for script in re.findall(r"`([\w/]+\.py)`", row[3]):
+            assert (ROOT / script).exists() or (ROOT / "benchmarks" / script).exists(), script
 
 
 def test_every_rule_and_verdict_is_documented() -> None:
@@ -92,11 +104,32 @@ def test_tolerances_are_those_of_the_code() -> None:
         assert (float(found[1]), float(found[2])) == TOLERANCES[dtype]
 
 
-@pytest.mark.parametrize("words", [w for w in commands() if w[1] == "eval" and "column_sum" in w or "row_softmax" in w])
-def test_the_first_commands_run(words: list[str], kernelwright: Command) -> None:
+def test_the_first_command_runs(kernelwright: Command) -> None:
+    words = next(w for w in commands() if w[0] == ".venv/bin/kernelwright")
     done = kernelwright(*words[1:], cwd=ROOT)
     assert done.returncode == 1
     assert done.stdout.startswith("wrong  data-race")
+
+
+def test_commands_run_as_written(kernelwright: Command, tmp_path: Path) -> None:
+    """Those of one kernel, of one program, and of tasks and solutions, in the README's order."""
+    for name in ("src", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "runs").mkdir()
+    some = ("eval rms_norm", "machine run", "tasks", "solutions", "export")
+    chosen = [w for w in commands() if " ".join(w[1:3]).startswith(some)]
+    assert len(chosen) >= 6
+    for words in chosen:
+        done = kernelwright(*words[1:], cwd=tmp_path)
+        assert done.returncode == 0, (words, done.stderr)
+
+
+def test_the_python_of_the_readme_uses_public_names() -> None:
+    import kernelwright as package
+
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    compile(block, "README.md", "exec")
+    assert {name for name in re.findall(r"kw\.(\w+)", block) if name not in package.__all__} == set()
 
 
 def test_the_verdict_that_the_readme_shows(kernelwright: Command) -> None:
