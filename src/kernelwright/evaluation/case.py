@@ -1,4 +1,4 @@
-"""One judgement as one object: what is judged, under which options, and the processes that take part."""
+"""Records of one judgement: task, candidate, options, and the processes that take part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelwright.records import Candidate, LibraryRule, Task
 
 @dataclass(frozen=True)
 class Submission:
-    """A candidate on its task, with the options it is judged under."""
+    """A candidate on its task, with the options of its judgement."""
 
     task: Task
     candidate: Candidate
@@ -36,7 +36,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Case(Submission):
-    """A submission with everything else that stays the same during its judgement."""
+    """A submission with all other constants of its judgement: seed, plan and oracle."""
 
     seed: int
     plan: TaskPlan

@@ -1,4 +1,4 @@
-"""The exception that ends a judgement with a verdict, and reasons that several modules give."""
+"""The exception that ends a judgement with a verdict, and a reason that several modules share."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from kernelwright.backends.triton import triton_support
 from kernelwright.records import Finding, VerdictName
 
 Cause = Literal["", "device", "killed", "closed", "memory"]
-"""What beside the candidate's own code may have ended a judgement; told by type where the fault arises."""
+"""A possible cause outside the candidate's own code, set by the type of the fault that ended the judgement."""
 
 
 @dataclass(eq=False)  # not frozen: a traceback is set on an exception that passes a `with`
 class Failed(Exception):
-    """The candidate's road ends here."""
+    """Ends the judgement of a candidate with a verdict."""
 
     verdict: VerdictName
     reason: str
     finding: Finding | None = None
     log: str = ""
     exception: str = ""
-    """The type of the exception that the candidate raised, where one ended the judgement."""
+    """The type of the candidate's exception, if one ended the judgement."""
     cause: Cause = ""
-    """How the process or the device took part: the device failed, the process was killed or closed its channel, memory
-    ended."""
+    """The process's or device's part: the device failed, the process was killed or closed its channel, memory ran out."""
 
     def __post_init__(self) -> None:
         super().__init__(self.reason)
 
 
 def missing_library(names: Sequence[str]) -> str:
-    """The reason for a verdict on a candidate that needs libraries which are not here."""
+    """Returns the reason for a verdict on a candidate that needs libraries which are not installed."""
     hint = f"; {triton_support.HINT}" if "triton" in names else ""
     return f"missing-library: {', '.join(names)} is not installed here{hint}"

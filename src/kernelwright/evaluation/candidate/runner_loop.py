@@ -1,4 +1,4 @@
-"""The loop of a runner: answers the judge's messages, and turns what a candidate raises into an answer.
+"""The loop of a runner: answers the judge's messages, and turns a candidate's exceptions into answers.
 
 It serves every kind of runner; `strict` messages go to KernelBench's own protocol (`kernelbench_runner`).
 """
@@ -19,7 +19,7 @@ from kernelwright.evaluation.tensor_bytes import TensorBytes
 
 
 def prepare() -> None:
-    """Runs a first operator of each kind, in the zygote: that sets up torch's lazy parts once for all children."""
+    """Runs a first operator of each kind in the zygote, which initialises torch's lazy parts once for all children."""
     with fake_cuda.OperatorLog(), fake_cuda.FakeCuda(lambda _tensor: None), torch.no_grad():
         a = torch.randn(4, 4, device="cuda")
         torch.nn.functional.softmax(a @ a, dim=-1).sum().item()
@@ -27,7 +27,7 @@ def prepare() -> None:
 
 
 def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]:
-    """An exception as facts. The innermost line within the candidate's own file is the one worth naming."""
+    """Returns an exception as facts, with the innermost line in the candidate's own file."""
     line = None
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename.endswith("candidate.py"):
@@ -78,7 +78,7 @@ def _answer(
         facts, outputs = act()
     except ChannelClosed:
         raise
-    except BaseException as error:  # SystemExit and KeyboardInterrupt are a candidate's doing as well
+    except BaseException as error:  # a candidate may also raise SystemExit or KeyboardInterrupt
         runner.channel.send(_failure(error, runner, message.kind))
         return
     runner.channel.send({"kind": kind, **facts, **runner.state()}, tuple(outputs))

@@ -1,4 +1,4 @@
-"""Tells by its type whether an exception is a fault of the device or the end of memory. Runs in the children."""
+"""Classifies an exception by its type as a device fault or as out of memory. Runs in the children."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
 def cause_of(error: BaseException) -> Literal["", "device", "memory"]:
-    """Returns `device` for an error of the CUDA runtime or driver, `memory` where memory ended, else nothing."""
+    """Returns `device` for an error of the CUDA runtime or driver, `memory` if memory ran out, else an empty string."""
     if isinstance(error, _MEMORY):
         return "memory"
     if isinstance(error, _DEVICE):
         return "device"
-    # torch's allocator for host memory raises a bare RuntimeError: where it is raised, its text is all there is.
+    # torch's allocator for host memory raises a bare RuntimeError, which only its text identifies.
     bare = isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
     return "memory" if bare else ""
 
 
 def type_name(error: BaseException) -> str:
-    """Returns the name of an exception's type; ours for the device goes by torch's base, as candidates know it."""
+    """Returns the name of an exception's type: `RuntimeError` for our `DeviceError`, as candidates know it from torch."""
     return "RuntimeError" if isinstance(error, DeviceError) else type(error).__name__

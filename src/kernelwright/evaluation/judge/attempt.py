@@ -1,4 +1,4 @@
-"""What an unfinished judgement has seen so far: results, findings, launches, times."""
+"""Holds the state of a running judgement: results, findings, launches, times."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MAX_HOTSPOTS = 8
 
 @dataclass
 class Attempt:
-    """What running a list of trials showed, up to the first failure."""
+    """The observations from a list of trials, up to the first failure."""
 
     results: list[WorkloadResult] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     launches: dict[str, Launch] = field(default_factory=dict)
     library_ops: list[str] = field(default_factory=list)
     wrote: bool = False
-    """Whether kernels have stored anything that outputs could hold, in any call."""
+    """True once a kernel, in any call, has stored values that outputs could hold."""
     failed: Failed | None = None
     trial: Trial | None = None
     log: str = ""
@@ -40,7 +40,7 @@ class Attempt:
     build_seconds: float = 0.0
     time_seconds: float = 0.0
     waited: float = 0.0
-    """Seconds in which others held the GPU; part of no stage."""
+    """Seconds that the judgement waited for the GPU. They count towards no stage."""
     timing: Timing | None = None
     environment: Environment = Environment()
 

@@ -1,4 +1,4 @@
-"""One checked call: what was seen in it goes into the attempt, and the first thing wrong with it ends that."""
+"""Checks one call: adds its observations to the attempt, and ends the attempt at the first failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernelwright.records import (
 
 @dataclass(frozen=True)
 class CheckedCall:
-    """One call with its comparison: what the runner said of it, and what the judge made of its outputs."""
+    """One call with its comparison: the facts that the runner reported, and the judge's result for its outputs."""
 
     facts: CallState
     result: WorkloadResult
@@ -30,11 +30,11 @@ class CheckedCall:
     guarded: list[Finding]
     """Findings of the rules (`rules`)."""
     remarks: tuple[Finding, ...] = ()
-    """Findings that decide nothing."""
+    """Findings that do not affect the verdict."""
 
 
 def settle(attempt: Attempt, client: CandidateClient, call: CheckedCall) -> None:
-    """Notes one call in the attempt, and sets `attempt.failed` to the first thing wrong with it."""
+    """Adds one call to the attempt, and sets `attempt.failed` to the first failure found in it."""
     note_launches(attempt, client, call.facts)
     findings, suspects = machine_findings(client, call.facts.findings, call.trial.workload.name)
     if not call.result.passed:

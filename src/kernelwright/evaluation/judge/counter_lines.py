@@ -1,4 +1,4 @@
-"""What a launch's counters say in words: a few lines for people and for the next prompt. Facts only, no times."""
+"""Renders a launch's counters as a few lines for users and for the next prompt. Gives facts only, no times."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from kernelwright.machine.runtime import readable
 from kernelwright.records import Evaluation, Hotspot, Launch
 
 WORTH_SAYING = 1.5
-"""Accesses that take so many times the ideal are named."""
+"""Accesses are reported from this multiple of the ideal count on."""
 ACTIVE_LANES = 0.7
-"""A kernel is called divergent where fewer of a warp's lanes take part on average."""
+"""A kernel is reported as divergent if its average share of active lanes per warp is below this."""
 _NAMES = {
     "global_load": ("global loads", "sectors"),
     "global_store": ("global stores", "sectors"),
@@ -18,7 +18,7 @@ _NAMES = {
 
 
 def advice(evaluation: Evaluation, most: int = 5) -> list[str]:
-    """The worst of what the functional machine counted, e.g. `copy: global loads: 8.0x ideal sectors (line 12)`."""
+    """Returns the worst counts of the functional machine, e.g. `copy: global loads: 8.0x ideal sectors (line 12)`."""
     found: list[tuple[int, str]] = []
     for launch in evaluation.launches:
         for spot in launch.hotspots:
@@ -41,18 +41,18 @@ def _spot_text(launch: Launch, spot: Hotspot) -> str:
 
 
 def active_lanes(launch: Launch) -> float | None:
-    """Mean share of a warp's 32 lanes that take part in an instruction; None where it was not counted."""
+    """Returns the mean share of a warp's 32 lanes that execute an instruction; None if it was not counted."""
     issued = launch.counters.get("warp_instructions", 0)
     return launch.instructions / (32 * issued) if issued else None
 
 
 def name_of(launch: Launch) -> str:
-    """The kernel's name as people write it."""
+    """Returns the kernel's demangled name."""
     return readable(launch.kernel)
 
 
 def summary(launch: Launch) -> str:
-    """One launch's account in a line: work, memory traffic against the ideal, what took part."""
+    """Summarises one launch in a line: launch count, work, memory traffic against the ideal, atomics."""
     c = launch.counters
     parts = [f"{launch.count} launch{'es' if launch.count > 1 else ''}", f"{_short(launch.instructions)} instructions"]
     for key, value in sorted(c.items()):

@@ -1,12 +1,11 @@
 """Judging on a GPU: the task's own size first, checked and timed there, then other sizes as a test of generality.
 
-What a candidate must get right is every size that its task declares. The largest is checked with fresh contents in
-several distributions by the referee, and timed against the baselines in the order A B B A, every call on contents and
-at addresses that it has not seen, with a cold L2. Outputs of timed calls are verified: all of them where they are
-small. A candidate that fails only at sizes that nobody declared keeps its verdict, with a warning, unless what it did
-there has nothing to do with sizes.
+A candidate must be right at every size that its task declares. The referee checks the largest with fresh contents in
+several distributions. Timing runs against the baselines in the order A B B A; every call gets contents and addresses
+that it has not seen, with a cold L2. Outputs of timed calls are verified, all of them if they are small. A candidate
+that fails only at undeclared sizes keeps its verdict, with a warning, unless the failure is independent of the size.
 
-Like `judge`, this module executes nothing of a task's or a candidate's.
+Like `small_sizes`, this module executes no code of a task or a candidate.
 """
 
 from __future__ import annotations
@@ -55,11 +54,13 @@ from kernelwright.tasks.reference import wants_gradients
 
 _Tried = TypeVar("_Tried")
 LEAST_BYTES = 24
-"""Of memory that checking takes for each element of inputs and outputs: a dozen copies of the larger of the two."""
+"""Bytes that checking needs per input or output element: about twelve copies of the larger side."""
 ROWS_BYTES, MOST_IN_ROWS, PAIR_BYTES = 100, 26 << 20, 16
-"""The same for calls that are laid out for timing: in rows up to so many elements, two calls beyond."""
+"""Bytes per element with inputs laid out for timing: `ROWS_BYTES` for rows of calls, used up to `MOST_IN_ROWS`
+elements; `PAIR_BYTES` for two calls, used beyond."""
 THOROUGH_ALWAYS = 1 << 24
-"""Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
+"""Up to this many input elements, every check measures its own ruler (the reference's error at the next lower
+precision). Beyond, all checks use the first one's."""
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
 _STREAMS = re.compile(r"StreamCreate|getStreamFromPool|StreamPerThread|\bStream\s*\(")
 _TUNES = re.compile(r"autotune|torch\s*\.\s*compile\b|\.\s*benchmark\b|do_bench|EventElapsedTime|elapsed_time")
@@ -72,17 +73,18 @@ _MOVES_DATA = re.compile(
     r"(?i)memcpy|memset|copy|fill|cat_?array|catarray|distribution|arange|elementwise_kernel_with_index|index|linspace"
     r"|tril|triu|roll|flip|gather|scatter|eye|spin_kernel|nchwTo|nhwcTo"
 )
-"""Kernels of torch that move or make data, as glue may."""
+"""Names of torch kernels that move or create data, which glue code may do."""
 HIDDEN_US = 50.0
-"""Library kernels that take so many microseconds of a call, and most of it, are not explained by small operators."""
+"""Small operators do not explain library kernels that take this many microseconds of a call and at least half of its
+device time."""
 _DEFINED = re.compile(r"(?:__global__[^;{(]*?|\bdef\s+)\b(\w+)\s*\(")
-"""Names of functions that a text defines for the device: CUDA's and Triton's."""
+"""Matches the names of functions that a text defines for the device, in CUDA or Triton."""
 
 
 def judge_on_gpu(case: Case, problem: Failed | None, gpu: Gpu, alone: bool = False) -> Evaluation:
     """Returns one evaluation, timed when it is `correct`. Raises `TaskError` and `HarnessError` as `small_sizes.judge`.
 
-    What is not timed goes on beside other judgements, unless it shall be `alone`, or the task needs much memory.
+    Untimed work holds a shared lease, unless `alone` asks for an exclusive one or the task needs much memory.
     """
     started, began = time.monotonic(), time.time()
     advice = static_rules.static_findings(case.candidate, case.task)
@@ -118,9 +120,10 @@ def _backend(gpu: Gpu) -> str:
 
 
 def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
-    """An attempt by launches alone in which a candidate was right; or none, and why the usual way must decide.
+    """Judges a candidate by replaying its launches. Returns the attempt if the candidate was right.
 
-    Raises `TooLarge` where a task may have more memory than it had.
+    Otherwise returns None and the reason why a runner on the GPU must decide. Raises `TooLarge` if a retry may have
+    more memory.
     """
     why = "it has gradients" if wants_gradients(case.task.source) else launches_alone.obstacle(case.candidate)
     why = why if case.options.baselines and case.options.timing_seconds > 0 else "no baseline is timed"
@@ -159,7 +162,7 @@ def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
 
 
 def _with_room(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
-    """The first attempt with enough memory, and the seconds that others took."""
+    """Retries with more memory after `TooLarge`. Returns the first attempt that fits and the seconds lost before."""
     began = started = time.monotonic()
     for _ in gpu_seats.ROOMS:
         with contextlib.suppress(TooLarge):
@@ -169,7 +172,7 @@ def _with_room(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
 
 
 def _attempt(case: Case, gpu: Gpu, alone: bool) -> Attempt:
-    """Raises `TooLarge` where a task may have more memory than it had."""
+    """Judges a candidate in its own runner on the GPU. Raises `TooLarge` if a retry may have more memory."""
     attempt = Attempt()
     rng = np.random.default_rng(case.seed)
     runner = gpu.runner(programs=starts_programs(case.candidate), streams=has_streams(case.candidate))
@@ -201,14 +204,14 @@ def _attempt(case: Case, gpu: Gpu, alone: bool) -> Attempt:
 
 
 def _ask_for_room(bench: GpuCase) -> None:
-    """After `TooLarge`: raises it again where there may be more room, which the next attempt then has."""
+    """Handles `TooLarge`: if there may be more headroom, reserves it for the next attempt and re-raises."""
     if _memory(bench)[1]:
         bench.gpu.more_room(bench.task.content_hash, bench.seat.room)
         raise
 
 
 def _note_session(attempt: Attempt, bench: GpuCase) -> None:
-    """What a judgement was made with, and where its seconds went."""
+    """Records the GPU and the builders that a judgement used, and its seconds by stage."""
     built_by = tuple(dict.fromkeys(result.built_by for result in bench.session.builds))
     stages = {stage: round(seconds, 3) for stage, seconds in sorted(bench.stages.items())}
     attempt.note(gpu_index=str(bench.gpu.device["index"]), built_by=built_by, gpu_seconds=stages)
@@ -217,7 +220,7 @@ def _note_session(attempt: Attempt, bench: GpuCase) -> None:
 
 
 def _with_a_seat(bench: GpuCase, others: list[tuple[Trial, TrialData]]) -> None:
-    """The whole judgement, from when there is a referee for it."""
+    """Runs the whole judgement, once it has a seat and so a referee."""
     _full_size(bench)
     if bench.attempt.failed is None:
         with bench.has("beside"):
@@ -228,15 +231,17 @@ def _with_a_seat(bench: GpuCase, others: list[tuple[Trial, TrialData]]) -> None:
 
 
 def _maybe_the_machine(failed: Failed, disturbed: bool) -> bool:
-    """Whether a failure looks like one that a process or a device may have by itself, or (`disturbed`) by a fault of
-    another."""
+    """Tells whether a process or a device may have caused a failure by itself.
+
+    A timeout counts only if another process's GPU fault may have caused it (`disturbed`).
+    """
     if failed.verdict == "timeout":
         return disturbed
     return failed.verdict == "runtime_error" and failed.cause != ""
 
 
 def _second(first: Attempt, again: Attempt) -> Attempt:
-    """What counts of two attempts, the second in a fresh process: a fault that shows twice is the candidate's."""
+    """Chooses which of two attempts counts. The second ran in a fresh process; a fault in both is the candidate's."""
     assert first.failed is not None
     if again.failed is not None and again.failed.verdict == first.failed.verdict:
         first.findings.append(
@@ -251,22 +256,22 @@ def _second(first: Attempt, again: Attempt) -> Attempt:
 
 
 def has_streams(candidate: Candidate) -> bool:
-    """Whether a candidate may have streams of its own, which are to run beside each other."""
+    """Tells whether a candidate may create CUDA streams, which must be able to run concurrently."""
     return _STREAMS.search(candidate.text) is not None
 
 
 def _tunes(bench: GpuCase) -> bool:
-    """Whether a candidate may choose by the clock how it computes, with its first call."""
+    """Tells whether a candidate may tune itself by timing kernels in its first call."""
     return not bench.replayed and _TUNES.search(bench.session.candidate.text) is not None
 
 
 def starts_programs(candidate: Candidate) -> bool:
-    """Whether a candidate needs a runner that may start compilers."""
+    """Tells whether a candidate needs a runner that may start compilers."""
     return _STARTS_PROGRAMS.search(candidate.text) is not None
 
 
 def _main_size(case: Case) -> Workload:
-    """The size that is timed: the one meant for it, else the task's own, else the largest declared."""
+    """Returns the size to time: the workload with purpose `timing`, else the task's own, else the largest declared."""
     meant = [w for w in case.task.workloads if w.purpose == "timing"]
     if meant:
         return meant[0]
@@ -274,7 +279,7 @@ def _main_size(case: Case) -> Workload:
 
 
 def _other_sizes(bench: GpuCase) -> list[tuple[Trial, TrialData]]:
-    """Calls at the plan's other sizes, with what the oracle expects; computed before the GPU is leased."""
+    """Returns trials at the plan's other sizes with the oracle's data, computed before the GPU is leased."""
     made = []
     for index, workload in enumerate(w for w in bench.case.plan.workloads if w.name != bench.workload.name):
         kind = bench.kinds[index % len(bench.kinds)]
@@ -284,7 +289,7 @@ def _other_sizes(bench: GpuCase) -> list[tuple[Trial, TrialData]]:
 
 
 def _full_size(bench: GpuCase) -> None:
-    """Checks and timing at the main size. Sets `attempt.failed`; raises `Failed` where the candidate's road ends."""
+    """Checks and times the main size. Sets `attempt.failed`; raises `Failed` if the judgement cannot go on."""
     _prepare(bench, randomise=True)
     for index in range(bench.options.trials):
         _checked_call(bench, bench.kinds[index % len(bench.kinds)], index, attest=index == 0)
@@ -293,16 +298,16 @@ def _full_size(bench: GpuCase) -> None:
     bench.attempt.failed = idle_kernels(bench.attempt)
     if bench.attempt.failed is None and bench.options.timing_seconds > 0:
         (timing_in_rows if bench.replayed else timing).timed(bench)
-        # Whose work was it that was timed? Timed calls are not watched.
+        # Timed calls are not watched: one more checked call attests that the work is the candidate's own.
         if bench.attempt.failed is None and not bench.replayed:
             _checked_call(bench, "own", bench.options.trials, attest=True)
 
 
 def _prepare(bench: GpuCase, randomise: bool) -> None:
-    """Task, weights and shared memory at referee and runner."""
+    """Sets up task, weights and shared memory in referee and runner."""
     weight_seed = bench.seed()
     if bench.timed:
-        bench.baseline("release")  # before the referee gives back the block that it still has
+        bench.baseline("release")  # before the referee frees the block that it still holds
     model: dict[str, Any] = {"source": bench.task.source, "constants": bench.workload.constants}
     model |= {"weight_seed": weight_seed, "randomise": randomise}
     made_of = bench.ask("construct", **model)
@@ -314,14 +319,14 @@ def _prepare(bench: GpuCase, randomise: bool) -> None:
         with bench.has("alone" if _tunes(bench) else "beside"):
             bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
             made = "" if bench.replayed else bench.session.make(data, weight_seed, keep=False)
-    if isinstance(bench.session, launches_alone.ReplayClient):  # its host code needs no GPU, and so no turn on it
+    if isinstance(bench.session, launches_alone.ReplayClient):  # its host code needs no GPU, and so no lease
         bench.session.layout = answer.header
         made = bench.session.make(data, weight_seed, keep=False)
     if answer.header["slice_rows"]:
         bench.attempt.note(checked_in_slices=answer.header["slice_rows"])
     bench.weights = made if randomise else "seed"
     if randomise and bench.weights == "seed":
-        # The candidate names its weights otherwise: both sides then keep what the common seed gives.
+        # The candidate's weights have other names: both sides then keep the weights of the common seed.
         with bench.has("beside"):
             bench.session.exchange("", 0)
         _prepare(bench, randomise=False)
@@ -331,7 +336,7 @@ def _prepare(bench: GpuCase, randomise: bool) -> None:
 
 
 def _asked_to_prepare(bench: GpuCase) -> Frame:
-    """The referee's answer."""
+    """Sends `prepare` to the referee and returns its answer."""
     memory, beside = _memory(bench)
     return bench.ask(
         "prepare",
@@ -345,14 +350,14 @@ def _asked_to_prepare(bench: GpuCase) -> Frame:
 
 
 def _memory(bench: GpuCase) -> tuple[int, bool]:
-    """Bytes that checking may take (0: all that are free), and whether it may have more when it asks again."""
+    """Returns the bytes that checking may take (0: all free ones), and whether a retry may have more."""
     asked, room = int(bench.options.gpu_memory_gb * 2**30), bench.seat.room
     beside = room > 0 and (not asked or asked > room)
     return room if beside else asked, beside
 
 
 def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) -> None:
-    """One verified call with all guards; with `attest` the profiler then lists the kernels of another one."""
+    """Runs one verified call with all guards. With `attest`, also profiles one more call and lists its kernels."""
     attempt, session = bench.attempt, bench.session
     seed = bench.seed()
     first = index == 0
@@ -377,7 +382,7 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
     built = any(b.status == "ok" for b in session.builds)
     forged = rules.unfounded(facts, built, bench.workload.name)
     if not facts.facts.launches and bench.own_kernels:
-        # Kernels of other compilers (Triton, CuPy) are not launched by us; the profiler has seen them.
+        # Our runtime does not launch kernels of other compilers (Triton, CuPy); the profiler has seen them.
         launches = [LaunchFacts(kernel=name, count=count) for name, count, _ in bench.own_kernels[:20]]
         facts = facts.model_copy(update={"facts": CallLaunches(launches=launches, written={"0": 1})})
         bench.seen_by_profiler = True
@@ -388,9 +393,9 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
 
 
 def _reweigh(bench: GpuCase) -> None:
-    """Other weights for the same model, at referee and candidate: what was kept of the old ones shows.
+    """Changes the weights in referee and candidate, so that results cached from the old weights show.
 
-    Only where weights were handed over; the baselines keep theirs, since values do not change what they take.
+    Done only if weights were handed over. The baselines keep theirs, since values do not change their time.
     """
     if bench.weights not in ("names", "order"):
         return
@@ -403,7 +408,7 @@ def _reweigh(bench: GpuCase) -> None:
 
 
 def _repeated(bench: GpuCase, kind: Distribution, seed: int) -> None:
-    """The first call once more on equal contents: right again, or the candidate computes by luck."""
+    """Repeats the first call on equal contents, to detect a candidate that was right by luck."""
     attempt = bench.attempt
     facts = call(bench, kind, [seed])
     result = compared(bench, kind, seed, facts.outputs, thorough=False, repeat="against")
@@ -419,7 +424,7 @@ def _repeated(bench: GpuCase, kind: Distribution, seed: int) -> None:
 
 
 def _attest(bench: GpuCase, facts: CallState) -> None:
-    """Whose kernels the device ran in a call, by the profiler, and how much of its time was the candidate's own."""
+    """Measures by the profiler what share of a call's device time the candidate's own kernels took."""
     kernels = bench.kernels
     own = bench.own_kernels = _own(kernels, bench.session.candidate.text)
     total = sum(k[2] for k in kernels)
@@ -439,14 +444,16 @@ def _attest(bench: GpuCase, facts: CallState) -> None:
 
 
 def _hidden_library(bench: GpuCase, facts: CallState, total: float) -> Finding | None:
-    """Library kernels that computed although no operator of the call shows it, or only ones too small to explain them:
-    called past torch's dispatcher, by another thread, or from host code that torch itself has built."""
+    """Returns a finding for library kernels that no operator of the call explains, or only ones too small for them.
+
+    Ways to do this: calls past torch's dispatcher, by another thread, or from host code that torch itself has built.
+    """
     kernels = [k for k in bench.kernels if k not in bench.own_kernels and not _MOVES_DATA.search(k[0])]
     if not kernels or allowed(bench.policy) == frozenset(LIBRARIES):
         return None
     taken = sum(k[2] for k in kernels)
     if rules.library_work(facts, bench.layout["largest_input"]):
-        return None  # seen as what it is
+        return None  # the operator log shows it, and `call_findings` decides
     shown = facts.operators or facts.library_ops
     if shown and (taken < HIDDEN_US or taken < 0.5 * total):
         return None
@@ -456,7 +463,7 @@ def _hidden_library(bench: GpuCase, facts: CallState, total: float) -> Finding |
 
 
 def _own(kernels: list[Any], text: str) -> list[Any]:
-    """Kernels that no library's name fits, or that the candidate's text defines under their very name."""
+    """Returns the kernels whose names match no library, or that the candidate's text defines by that exact name."""
     defined = set(_DEFINED.findall(re.sub(r"__launch_bounds__\s*\([^)]*\)", "", text)))
 
     def named(name: str) -> bool:
@@ -468,7 +475,7 @@ def _own(kernels: list[Any], text: str) -> list[Any]:
 
 
 def _generality(bench: GpuCase, others: list[tuple[Trial, TrialData]]) -> None:
-    """Calls at other sizes. At one that the task declares a failure decides; elsewhere it is a warning."""
+    """Calls the candidate at other sizes. A failure decides at a declared size, and is a warning elsewhere."""
     attempt, session = bench.attempt, bench.session
     started = time.monotonic()
     try:
@@ -485,9 +492,9 @@ def _at_other_sizes(
         call_seed = trial.input_seed ^ 0x5EED
         try:
             if session.make(data, trial.weight_seed, keep=False) == "seed":
-                continue  # weights cannot be handed over, and the oracle has computed with others
+                continue  # weights cannot be handed over, and the oracle has computed with different ones
             answer = session.call(data, call_seed, reuse=False)
-            # Nobody profiles these calls: kernels that only the profiler saw (Triton's, a graph's) would be missed.
+            # These calls are not profiled: kernels that only the profiler sees (Triton's, a graph's) would be missed.
             case = bench.case
             if bench.seen_by_profiler:
                 case = replace(case, options=case.options.changed(policy="libraries"))
@@ -509,6 +516,6 @@ def _at_other_sizes(
 
 
 def _at_any_size(failed: Failed) -> bool:
-    """Whether a rule was broken that no size explains."""
+    """Tells whether a candidate broke a rule that does not depend on the size."""
     rule = failed.finding.rule if failed.finding is not None else ""
     return failed.verdict == "rejected" and rule not in SIZE_RULES

@@ -1,4 +1,7 @@
-"""What one judgement on a GPU works with, and a call at full size: inputs from the referee, run, compared by it."""
+"""Holds the state of one judgement on a GPU, and makes calls at full size.
+
+The referee fills the inputs, the runner runs the candidate on them, and the referee compares the outputs.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,19 @@ from kernelwright.evaluation.trials import TrialData
 from kernelwright.records import Distribution, LibraryRule, Task, Workload, WorkloadResult
 
 IDLE = frozenset(("construct", "reweigh", "facts", "release"))
-"""Questions to referee and baselines that want no turn on the GPU, since nothing is computed there: whoever wants to
-have it alone need not wait for them."""
+"""Messages to referee and baseline that need no lease, since they compute nothing on the GPU: an exclusive request need
+not wait for them."""
 PROFILES = 4
-"""So many times at most a call is profiled whose records are not whole."""
+"""The most times that a call is profiled while the profiler's records are incomplete."""
 
 
 Outputs = Sequence[tuple[str, list[int]]]
-"""Dtype and shape of each output."""
+"""The dtype and shape of each output."""
 
 
 @dataclass
 class GpuCase:
-    """What one judgement on a GPU works with, while it has a seat."""
+    """The state of one judgement on a GPU, while it holds a seat."""
 
     case: Case
     gpu: Gpu
@@ -45,29 +48,29 @@ class GpuCase:
     kinds: list[Distribution]
     layout: dict[str, Any] = field(default_factory=dict)
     kernels: list[Any] = field(default_factory=list)
-    """Name, count and microseconds of each kernel in a profiled call."""
+    """The name, count and microseconds of each kernel in a profiled call."""
     span_ms: float = 0.0
-    """From the start of that call's first kernel to the end of its last, by CUPTI; 0 where it was not seen."""
+    """Milliseconds from the start of that call's first kernel to the end of its last, by CUPTI; 0 if it saw none."""
     busy_ms: float = 0.0
-    """For how much of that time any kernel ran."""
+    """Milliseconds of that span during which any kernel ran."""
     own_kernels: list[Any] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
-    """Seconds by what was waited for: the lease, the runner (by how it was called), kinds of questions to referees."""
+    """Seconds by stage: the lease, the runner (by the way it was called), each kind of message to the referee."""
     model: tuple[TrialData, int] | None = None
-    """Constructor arguments, weights and seed of the model that is checked and timed now."""
+    """Constructor arguments, weights and seed of the current model."""
     weights: str = "none"
-    """How the candidate's weights were set (see `runner.load_weights`)."""
+    """The way in which the candidate's weights were set (see `runner.load_weights`)."""
     same_bits: bool | None = None
-    """Whether a repeated call gave the same bits; None where they were not kept."""
+    """True if a repeated call gave the same bits; None if the first call's were not kept."""
     seen_by_profiler: bool = False
-    """Whether the candidate's kernels are launched by others than our runtime, so that only a profiler sees them."""
+    """True if another runtime than ours launches the candidate's kernels, so that only a profiler sees them."""
     one_by_one: bool = False
-    """Whether the candidate's calls must be timed one by one."""
+    """True if the candidate's calls must be timed one by one."""
     ruler: list[float | None] | None = None
-    """The rulers of a smaller size, for outputs that are too large to have their own."""
+    """The rulers of a smaller size, for outputs too large to measure their own."""
     seat: Seat = field(init=False)
     turn: Literal["", "beside", "alone"] = ""
-    """How it has the GPU now."""
+    """The lease that the judgement holds now; empty for none."""
 
     @property
     def task(self) -> Task:
@@ -89,7 +92,7 @@ class GpuCase:
 
     @property
     def timed(self) -> bool:
-        """Whether a baseline is timed beside the candidate."""
+        """Tells whether a baseline is timed together with the candidate."""
         return bool(self.options.baselines) and self.options.timing_seconds > 0
 
     def seed(self) -> int:
@@ -97,7 +100,7 @@ class GpuCase:
 
     @contextlib.contextmanager
     def has(self, turn: Literal["beside", "alone"]) -> Iterator[None]:
-        """A turn on the GPU, alone for what is timed; within another turn, that one."""
+        """Holds a lease on the GPU, exclusive for what is timed. Within a held lease, keeps that one."""
         if self.turn:
             assert turn == "beside" or self.turn == "alone", "what others compute beside cannot be told to stop"
             yield
@@ -114,12 +117,14 @@ class GpuCase:
                     self.took("alone", began)
 
     def in_one(self) -> AbstractContextManager[None]:
-        """One turn beside others for all that follows, where launches are repeated: each turn is waited for. Otherwise
-        every question has a turn of its own, so that who wants the GPU alone need not wait."""
+        """Holds one shared lease for all that follows, if launches are replayed: each lease costs a wait.
+
+        Otherwise each message takes a lease of its own, so that an exclusive request need not wait.
+        """
         return self.has("beside") if self.replayed else contextlib.nullcontext()
 
     def ask(self, kind: str, **header: Any) -> Frame:
-        """The referee's answer; the seconds are kept by kind."""
+        """Returns the referee's answer, and adds the seconds to the stage of that kind."""
         with contextlib.nullcontext() if kind in IDLE else self.has("beside"):
             started = time.monotonic()
             try:
@@ -128,7 +133,7 @@ class GpuCase:
                 self.took(kind, started)
 
     def baseline(self, kind: str, **header: Any) -> dict[str, Any]:
-        """The answer of the baselines' child."""
+        """Returns the answer of the baseline process."""
         with contextlib.nullcontext() if kind in IDLE else self.has("beside"):
             started = time.monotonic()
             try:
@@ -144,7 +149,10 @@ class GpuCase:
 
 
 def filled(bench: GpuCase, kind: Distribution, seeds: list[int], aside: bool) -> dict[str, Any]:
-    """Inputs in the candidate's block, or (`aside`) the baselines': the part of a message that says what lies where."""
+    """Fills inputs into the candidate's block, or the baseline's (`aside`).
+
+    Returns the part of a message that gives their places.
+    """
     answer = bench.referee("fill", distribution=kind, seeds=seeds, aside=aside)
     layout = bench.layout
     return {
@@ -167,18 +175,17 @@ def call(
     graph: bool = False,
     late: bool = False,
 ) -> Ran:
-    """Fresh inputs into the shared block, and a call of the candidate on each slot's.
+    """Fills fresh inputs into the shared block, and calls the candidate on each slot.
 
-    With `reuse` at the addresses of the checked call before, so that a result remembered by address shows; with `fresh`
-    from an allocator that holds nothing; with `graph` as replays of a CUDA graph; with `late` each one's inputs come to
-    their place only right before it.
+    `reuse` takes the addresses of the checked call before, so that a result cached by address shows; `fresh` empties
+    the allocator before; `graph` replays a CUDA graph; `late` copies each call's inputs into place right before it.
     """
     asked = {"profile": profile, "watch": watch, "reuse": reuse, "fresh": fresh, "graph": graph, "late": late}
     facts = _called(bench, kind, seeds, asked)
     for _ in range(PROFILES - 1):
         if not profile or facts.clock:
             break
-        facts = _called(bench, kind, seeds, asked)  # the profiler has lost records
+        facts = _called(bench, kind, seeds, asked)  # the profiler lost records
     return facts
 
 
@@ -205,7 +212,7 @@ def compared(
     tiles: int = 0,
     repeat: Literal["", "keep", "against"] = "",
 ) -> WorkloadResult:
-    """The referee's comparison of one call's outputs, as a result; with `tiles`, a seed, of a sample of them."""
+    """Returns the referee's comparison of one call's outputs. With `tiles`, a seed, it compares a sample of them."""
     if (other := _other_outputs(bench, kind, outputs)) is not None:
         return other
     answer = bench.referee(
@@ -227,7 +234,7 @@ def compared(
 def compared_row(
     bench: GpuCase, kind: Distribution, seeds: list[int], outputs: Outputs, call_seed: int, first: int = 0
 ) -> list[WorkloadResult]:
-    """The same for a row of calls, one a slot from the `first` on, up to the first that is wrong."""
+    """Compares a row of calls, one per slot from `first` on, up to the first wrong one."""
     if (other := _other_outputs(bench, kind, outputs)) is not None:
         return [other]
     asked = {"distribution": kind, "seeds": seeds, "call_seed": call_seed, "tolerance": bench.task.tolerance}
@@ -236,7 +243,7 @@ def compared_row(
 
 
 def _worst(bench: GpuCase, kind: Distribution, results: list[dict[str, Any]]) -> WorkloadResult:
-    """One call's result out of those of its outputs."""
+    """Returns one call's result: that of its first wrong output, else of the one with the largest error."""
     if not results:
         return _result(bench, kind, passed=False, reason="the reference returns no output")
     worst = next((r for r in results if not r["passed"]), None)
@@ -250,7 +257,7 @@ def _result(bench: GpuCase, kind: Distribution, **more: Any) -> WorkloadResult:
 
 
 def _other_outputs(bench: GpuCase, kind: Distribution, outputs: Outputs) -> WorkloadResult | None:
-    """What to say of outputs of other shapes or dtypes than the reference's; None where they are alike."""
+    """Returns a failed result if shapes or dtypes differ from the reference's, else None."""
     expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
     got = [list(one) for one in outputs]
     if got == expected:

@@ -1,4 +1,4 @@
-"""The least time that a workload can take on a card: below it, something else was measured than the work."""
+"""Computes the physical floor of a workload on a card: a time below it did not measure the work."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PEAK_BYTES: dict[str, tuple[float, float]] = {
     "A10": (0.60e12, 6e6),
     "V100": (0.90e12, 6e6),
 }
-"""Bytes a second of device memory, and bytes of L2, from NVIDIA's data sheets; the first name that fits counts."""
+"""Bytes per second of device memory, and bytes of L2, from NVIDIA's data sheets. The first matching name counts."""
 
 
 def floor_ms(card: str, input_bytes: int, output_bytes: int) -> float | None:
-    """Milliseconds to read every input byte once and write what L2 cannot hold; None for a card that is not listed."""
+    """Returns milliseconds to read every input byte once and write what L2 cannot hold; None for an unlisted card."""
     for name, (rate, cache) in PEAK_BYTES.items():
         if name in card:
             return (input_bytes + max(0.0, output_bytes - cache)) / rate * 1e3
@@ -37,11 +37,11 @@ PEAK_FLOPS: dict[str, float] = {
     "A10": 0.125e15,
     "V100": 0.125e15,
 }
-"""Dense 16-bit tensor-core operations a second, from NVIDIA's data sheets; more than any 32-bit kernel gets."""
+"""Dense 16-bit tensor-core operations per second, from NVIDIA's data sheets; more than any 32-bit kernel reaches."""
 
 
 def flop_floor_ms(card: str, flops: int) -> float | None:
-    """Milliseconds that so many operations take at the card's peak; None for a card that is not listed, or for 0."""
+    """Returns the milliseconds that `flops` operations take at the card's peak; None for an unlisted card or 0."""
     for name, rate in PEAK_FLOPS.items():
         if name in card and flops:
             return flops / rate * 1e3

@@ -1,4 +1,4 @@
-"""Medians of timing samples and the interval of their ratio, by the bootstrap. numpy only."""
+"""Computes the ratio of medians of timing samples and its bootstrap interval. Needs numpy only."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 RESAMPLES = 1000
 PROCESS_RELATIVE, PROCESS_MS = 0.0015, 0.0001
-"""How far two processes may be apart that run the same kernel: a share of the time, and milliseconds. Measured on an
+"""The difference between two processes running the same kernel: a share of the time, and milliseconds. Measured on an
 H200 with `benchmarks/gpu_precision.py`; no number of samples within two processes shows it."""
 
 
 def ratio_interval(
     numerator: Sequence[float], denominator: Sequence[float], seed: int = 0, level: float = 0.95
 ) -> tuple[float, float, float]:
-    """(ratio of medians, low, high): the percentile bootstrap, both sides resampled apart.
+    """Returns (ratio of medians, low, high) by the percentile bootstrap, each side resampled independently.
 
     Raises `ValueError` for an empty side.
     """
@@ -26,17 +26,17 @@ def ratio_interval(
     tops = np.median(rng.choice(a, (RESAMPLES, a.size)), axis=1)
     bottoms = np.median(rng.choice(b, (RESAMPLES, b.size)), axis=1)
     tail = (1 - level) / 2
-    with np.errstate(divide="ignore", invalid="ignore"):  # times of zero are for others to doubt
+    with np.errstate(divide="ignore", invalid="ignore"):  # the physical floor rejects times of zero
         low, high = np.quantile(tops / bottoms, [tail, 1 - tail])
         return float(np.median(a) / np.median(b)), float(low), float(high)
 
 
 def is_narrow(interval: tuple[float, float, float], width: float) -> bool:
-    """Whether the whole interval is narrower than `width` times the ratio."""
+    """Tells whether the whole interval is at most `width` times the ratio wide."""
     ratio, low, high = interval
     return high - low <= width * ratio
 
 
 def process_spread(milliseconds: float) -> float:
-    """By which share a ratio of two processes' times is uncertain beyond their samples."""
+    """Returns the relative uncertainty of a ratio of two processes' times that their samples do not show."""
     return PROCESS_RELATIVE + PROCESS_MS / max(milliseconds, PROCESS_MS)

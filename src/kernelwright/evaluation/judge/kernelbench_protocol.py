@@ -1,10 +1,10 @@
-"""KernelBench's verdict, reproduced: what its evaluator would say of a candidate, to compare with published numbers.
+"""Reproduces KernelBench's verdict on a candidate, for comparison with published numbers.
 
-Reference and candidate share one process, as they do there, so the candidate can read the expected output, change the
-inputs or the clock. The process is confined like every other one, and what it answers is a claim: the evaluation names
-the protocol and carries a warning. Verdicts of this module protect nothing and should reward nobody.
+Reference and candidate share one process, as in KernelBench, so the candidate can read the expected output and change
+the inputs or the clock. The process is confined like every other, and its answers are claims: the evaluation names the
+protocol and carries a warning. Verdicts of this module detect no cheating and must not serve as rewards.
 
-Like `judge`, this module executes nothing of a task's or a candidate's; the child's side is `kernelbench_runner`.
+Like `small_sizes`, this module executes no code of a task or a candidate; the child's side is `kernelbench_runner`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from kernelwright.tasks.reference import wants_gradients
 PROTOCOL = "kernelbench"
 TIMED_CALLS = 100
 TIMEOUT_FACTOR = 10
-"""One budget covers the reference's work too, and 2 x 104 calls: 300 s by default, as in KernelBench's scripts."""
+"""The factor on the timeout, since one budget covers the reference's work too, and 2 x 104 calls: 300 s by default, as
+in KernelBench's scripts."""
 
 _WARNING = Finding(
     rule="unprotected-protocol",
@@ -40,7 +41,10 @@ _WARNING = Finding(
 
 
 def judge_strict(case: Submission, problem: Failed | None, gpu: Gpu | None) -> Evaluation:
-    """One claim. Raises `TaskError` when the reference cannot be loaded, `HarnessError` when our machinery fails."""
+    """Returns the evaluation, which is a claim.
+
+    Raises `TaskError` when the reference cannot be loaded, `HarnessError` when our machinery fails.
+    """
     started = time.monotonic()
     attempt = Attempt(failed=problem) if problem is not None else _attempt(case, gpu)
     attempt.note(protocol=PROTOCOL, kernelbench=kernelbench_result(attempt))
@@ -70,7 +74,7 @@ def _attempt(case: Submission, gpu: Gpu | None) -> Attempt:
     finally:
         attempt.build_seconds = session.build_seconds
         session.close()
-    # A candidate whose build our side could not do may have fallen back to something else.
+    # If our side could not do a build, the candidate may have fallen back to other code.
     undone = next((b for b in session.builds if b.status == "unsupported"), None)
     names = [*(undone.missing if undone else ()), *session.last.unsupported]
     if undone is not None or names:
@@ -80,7 +84,7 @@ def _attempt(case: Submission, gpu: Gpu | None) -> Attempt:
 
 
 def _load(session: CandidateClient, task: Task) -> None:
-    """Both modules. Whatever goes wrong while the candidate's is executed counts as failed compilation."""
+    """Loads both modules. Any failure while the candidate's module is executed counts as a compile error."""
     candidate = session.candidate
     fields: dict[str, Any] = {
         "source": session.source,
@@ -136,7 +140,7 @@ def _timed(session: CandidateClient, attempt: Attempt, on_gpu: bool) -> None:
 
 
 def _stats(samples: tuple[float, ...] | list[float]) -> dict[str, float]:
-    """As KernelBench reports times: three significant digits."""
+    """Returns mean, std, min and max to three significant digits, as KernelBench reports times."""
     spread = statistics.pstdev(samples)
     values = {"mean": statistics.fmean(samples), "std": spread, "min": min(samples), "max": max(samples)}
     return {name: float(f"{value:.3g}") for name, value in values.items()}

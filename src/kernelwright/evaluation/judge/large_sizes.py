@@ -1,8 +1,8 @@
-"""The judge's look at a size that is too large to run: a few blocks of each launch, on memory that is mostly empty.
+"""Samples a size too large to run: a few blocks of each launch, on memory that is mostly untouched.
 
-A candidate that is right wherever it could be run may still overflow a 32-bit index, exceed a limit of the device, or
-leave an allocation at the size that its task states. Such a fault is told; that there was none says little, and
-whatever cannot be decided in the time and memory given, nothing. Outputs are not compared.
+A candidate that is right at every size that could be run may still overflow a 32-bit index, exceed a limit of the
+device, or leave an allocation at the size that its task states. A fault found here decides. Finding none says little,
+and a sample that exceeds its time or memory says nothing. Outputs are not compared.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Finding, Workload
 
 SECONDS = 6.0
-"""Wall seconds that it may take, builds not counted; most candidates need a tenth."""
+"""The limit in wall seconds, builds not counted; most candidates need a tenth."""
 RESIDENT_MB = 1536
-"""Memory that it may touch beyond what a runner has by itself."""
+"""The limit in MB on memory that the candidate may touch beyond the runner's own."""
 ADDRESSES_MB = 1 << 20
-"""Addresses that it may reserve: tensors of any size take these, and no memory."""
+"""The limit in MB on addresses that it may reserve: tensors of any size take addresses, but no memory."""
 MOST_ELEMENTS = 1 << 36
 INSTRUCTIONS_A_FLOP = 16
-"""Of a plain kernel that reads both operands from memory; of the library's convolutions it is eight."""
+"""The instructions per FLOP of a plain kernel that reads both operands from memory; our library's convolutions take
+eight."""
 LANGUAGES = ("cuda", "triton")
 _RUNNER_MB = 512
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen. `note` is for the result's environment; `session`, which is over, has what the machine found."""
+    """The result of sampling. `note` goes into the environment; `session`, which is closed, holds the findings."""
 
     note: str
     session: CandidateClient | None = None
 
     @property
     def faults(self) -> list[MachineFinding]:
-        """What is sure to go wrong on a GPU, too."""
+        """Returns the findings that are certain to fail on a GPU, too."""
         found = self.session.last.findings if self.session is not None else []
         return [f for f in found if f.severity == "fault"]
 
 
 def size_to_sample(case: Case, trials: Sequence[Trial]) -> Workload | None:
-    """The largest size that the task states and that was not run; None where there is none, or none is wanted."""
+    """Returns the largest stated size that was not run; None if there is none, or sampling is off."""
     options, plan = case.options, case.plan
     if not options.sample_large or options.small_sizes or case.candidate.language not in LANGUAGES:
         return None
@@ -59,7 +60,7 @@ def size_to_sample(case: Case, trials: Sequence[Trial]) -> Workload | None:
 
 
 def look(case: Case, size: Workload, trial: Trial) -> Look:
-    """One sampled call at `size`, with values as `trial` has them, in a process of its own."""
+    """Samples one call at `size`, with the distribution and seeds of `trial`, in a process of its own."""
     try:
         outline = case.oracle.outline(size, trial)
     except TaskError as error:
@@ -97,8 +98,11 @@ def _note(session: CandidateClient, ended: Failed | None) -> str:
 
 
 def fault(finding: Finding, trial: Trial | None) -> Failed:
-    """The verdict on a candidate that faults in a call. Where a launch was stopped that may take as many instructions
-    for its size alone, there is none: who is slow cannot be told from who never ends."""
+    """Returns the verdict on a candidate that faults in a call.
+
+    `unsupported` if a launch was stopped for its instruction count although its size alone may need as many: a slow
+    kernel cannot be told from an endless one.
+    """
     flops = trial.workload.flops if trial is not None else 0
     if finding.rule == "instruction-budget" and flops * INSTRUCTIONS_A_FLOP > BUDGET:
         limit = f"the functional machine ends a launch after {BUDGET} thread instructions"
@@ -107,6 +111,6 @@ def fault(finding: Finding, trial: Trial | None) -> Failed:
 
 
 def verdict(finding: Finding, size: Workload) -> Failed:
-    """The verdict on a candidate that faults at a size of its task."""
+    """Returns the verdict on a candidate that faults at a size of its task."""
     where = f"at the task's own size ({size.elements} elements), of which a sample of the blocks was run"
     return Failed("runtime_error", f"{finding.rule} {where}: {finding.evidence}"[:500], finding)

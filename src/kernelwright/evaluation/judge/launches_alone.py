@@ -1,13 +1,13 @@
-"""A GPU's verdict by launches alone: a candidate's host code is traced without a GPU, its launches are repeated on one.
+"""Judges a candidate on a GPU by its launches: traces its host code without a GPU, and replays its launches on one.
 
-A runner of its own costs a candidate a context on the GPU, and everybody else the driver's time for it: where hundreds
-of small kernels are to be timed, as in a step of reinforcement learning, that is most of the time. A candidate whose
-host code only makes memory, fills or copies it, looks at shapes and launches kernels does not need one. Its call is
-traced at full size (`traced_runner`), and a process that stays (`replayer`) repeats it: outputs are checked and times
-are taken as ever, against the same referee and beside the same baselines. No host code of the candidate's is near the
-clock, so what is told about host code by watching it on a GPU need not be.
+A runner per candidate costs a context on the GPU, and the driver's time for it delays all others. With hundreds of
+small kernels to time, as in a step of reinforcement learning, that is most of the time. A candidate needs no runner on
+the GPU if its host code only allocates, fills or copies memory, reads shapes and launches kernels. Its call is traced
+at full size (`traced_runner`), and a long-lived process (`replayer`) replays it. Outputs are checked and times are
+taken as usual, against the same referee and the same baselines. No host code of the candidate runs while it is timed,
+so the checks on host code that watch it on a GPU are not needed.
 
-This only ever says that a candidate is right, and how fast: whatever else comes of it, the usual way decides.
+This path can only find that a candidate is right, and how fast. In every other case a runner on the GPU decides.
 """
 
 from __future__ import annotations
@@ -34,20 +34,23 @@ from kernelwright.records import Candidate, Task
 
 RESIDENT_MB = 8192
 TRACES = 4, 7
-"""How often a call is traced, at least and at most: who does otherwise in later calls does not know when it is over."""
+"""The least and most times that a call is traced. The number is random, so that a candidate that changes its behaviour
+in later calls does not know when tracing ends."""
 _API = re.compile(r"\b(?:cuda(?=[A-Z])|cublas|cudnn|cufft|curand|cu(?=[A-Z]))\w+")
 _HARMLESS = frozenset(
     """cudaGetLastError cudaPeekAtLastError cudaGetErrorString cudaGetErrorName cudaError_t cudaError cudaSuccess
     cudaStream_t cudaFuncSetAttribute cudaFuncAttributeMaxDynamicSharedMemorySize
     cudaFuncAttributePreferredSharedMemoryCarveout""".split()
 )
-"""What host code may ask the runtime for although its launches stand for it."""
+"""Names of the CUDA runtime that replayed host code may use."""
 _OTHER = re.compile(r"\b(?:triton|cupy|numba|autograd)\b|torch\s*\.\s*compile\b|##")
 
 
 def obstacle(candidate: Candidate) -> str:
-    """What a candidate's text speaks of that its launches would not show; nothing where they may stand for it. The text
-    is not believed: what its launches compute is checked."""
+    """Returns the reason why a candidate's launches cannot represent it, or an empty string.
+
+    Reads the text for anything that launches do not show. The text is not trusted: the launches' outputs are checked.
+    """
     if candidate.language != "cuda":
         return f"it is {candidate.language}"
     asked = sorted(set(_API.findall(candidate.text)) - _HARMLESS)
@@ -56,7 +59,7 @@ def obstacle(candidate: Candidate) -> str:
 
 
 class ReplayClient(CandidateClient):
-    """A candidate of which a runner traces the calls, and a replayer makes them."""
+    """A client whose runner traces the candidate's calls, and whose replayer makes them."""
 
     replayed = True
 
@@ -66,9 +69,9 @@ class ReplayClient(CandidateClient):
         super().__init__(case.candidate, case.source, case.options, case.pool, case.builder, child)
         self.gpu = gpu
         self.replayer: Trusted | None = None
-        """Known once there is a seat."""
+        """Set once the judgement holds a seat."""
         self.layout: dict[str, Any] = {}
-        """What the referee says of the call; known once it has prepared the task."""
+        """The referee's description of the call; set once it has prepared the task."""
         self.trace: dict[str, Any] = {}
         self._codes: dict[str, dict[str, str | None]] = {}
 
@@ -78,7 +81,7 @@ class ReplayClient(CandidateClient):
         return child.launch_ms if child is not None else 0.0
 
     def load(self, task: Task) -> None:
-        """As ever, in the runner; device code is built for the card at once, where that is known. Raises `Failed`."""
+        """Loads the candidate in the runner, and builds its device code if the card is known. Raises `Failed`."""
         super().load(task)
         if self.gpu.architecture is not None:
             self._build_codes()
@@ -92,13 +95,13 @@ class ReplayClient(CandidateClient):
         self._replayer({"kind": "release"})
 
     def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
-        """As ever, in the runner, and traces a call, which the replayer then has. Raises `Failed`."""
+        """Makes the model in the runner, traces a call and loads it into the replayer. Raises `Failed`."""
         made = super().make(data, weight_seed, keep)
         self._note()
         return made
 
     def run(self, header: dict[str, Any]) -> Ran:
-        """Full-size calls on shared memory, in the form that a runner's answer has. Raises `Failed`."""
+        """Runs full-size calls on shared memory; answers in the form of a runner. Raises `Failed`."""
         answer = self._replayer({"kind": "run", "moves": False, **header})
         launches: dict[str, int] = {}
         for one in self.trace["launches"]:
@@ -118,7 +121,7 @@ class ReplayClient(CandidateClient):
         )
 
     def _note(self) -> None:
-        """Traces a call on the weights that the model has now."""
+        """Traces a call on the model's current weights. Raises `Failed` if the launches cannot represent it."""
         layout = self.layout
         times = 1 if self.trace else random.Random(self.options.seed).randint(*TRACES)
         asked = {"calls": [layout["call"]], "inputs": layout["inputs"], "call_seed": 0, "times": times}
@@ -136,14 +139,14 @@ class ReplayClient(CandidateClient):
         self._replayer({"kind": "load", **found, "codes": self._codes}, answer.tensors)
 
     def _build_codes(self) -> None:
-        """Makes machine code of each build that has none yet, by the name that launches call it by."""
+        """Builds missing machine code, keyed by the code name that launches use."""
         for request, result in zip(self.requests, self.builds, strict=True):
             if result.status == "ok" and result.ptx and (name := code_name(result.ptx)) not in self._codes:
                 ptx, cubin = self._machine_code(request, result)
                 self._codes[name] = {"ptx": ptx, "cubin": cubin}
 
     def _machine_code(self, request: dict[str, Any], result: BuildResult) -> tuple[str, str | None]:
-        """PTX and cubin for the card, built from the device text that the functional machine's PTX is of."""
+        """Returns PTX and cubin for the card, built from the same device text as the functional machine's PTX."""
         arch = self.gpu.architecture
         if not arch:
             return result.ptx or "", None
@@ -151,7 +154,7 @@ class ReplayClient(CandidateClient):
         text, names = result.device_source or "", tuple(result.lowered)
         if request["kind"] == "device":
             asked = BuildRequest("device", cuda_source=text, cuda_flags=tuple(request["cuda_flags"]), expressions=names)
-        else:  # the flags that it was compiled with are in the text
+        else:  # its compile flags are in the text
             asked = BuildRequest("instances", cuda_source=text, expressions=names)
         asked = replace(asked, arch=arch)
         made = self.builder.build(asdict(asked), self.options.build_timeout)
@@ -171,7 +174,7 @@ class ReplayClient(CandidateClient):
 
 
 def _launched(trace: dict[str, Any]) -> bool:
-    """Whether kernels were given the memory of every output, or the memory that it is a copy of."""
+    """Tells whether kernels were given the memory of every output, or the memory that it was copied from."""
     made = {number for number, (kind, _, _) in enumerate(trace["buffers"]) if kind == "made"}
     given = made & {buffer for launch in trace["launches"] for _, _, buffer, _ in launch["places"]}
     for move in trace["moves"]:
@@ -181,6 +184,6 @@ def _launched(trace: dict[str, Any]) -> bool:
 
 
 def note(trace: dict[str, Any]) -> str:
-    """For a result's environment."""
+    """Returns a summary of the trace for a result's environment."""
     moves = f" and {len(trace['moves'])} copies or fills" if trace["moves"] else ""
     return f"{len(trace['launches'])} launches{moves} a call"

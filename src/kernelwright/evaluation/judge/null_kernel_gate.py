@@ -1,20 +1,19 @@
-"""The null-kernel gate: tries a task against kernels that do no work, and says whether its inputs catch them.
+"""The null-kernel gate: tries a task against kernels that do no work, and tells whether its inputs catch them.
 
-Each null kernel (`tasks.nulls`, `tasks.shortcuts`) is judged as a candidate is: the trials that an evaluation would
-take, the same comparison. It must fail in at least one of them, and in at least one at the task's own extents too (with
-a smaller batch where the whole is too large), since that is where a GPU judges. Where one never does, values that are
-harder are added until all fail (`hardened`; later evaluations then use them), and where those do not help the task is
-`quarantined`. A null knows the means of every distribution and size it meets, which a real shortcut would have to
-guess: the gate errs on the strict side.
+Each null kernel (`tasks.nulls`, `tasks.shortcuts`) is judged like a candidate: by the trials of an evaluation and the
+same comparison. It must fail in at least one trial, and in at least one at the task's own extents (with a smaller batch
+if the whole is too large), since a GPU judges there. If a null never fails, harder distributions are added until all
+nulls fail (`hardened`; later evaluations use them). If none helps, the task is `quarantined`. A null knows the means of
+every distribution and size it meets, which a real shortcut would have to guess: the gate errs on the strict side.
 
-A downgrade that only rounds what goes in (`fp16-inputs`) or that a wide tolerance lets through (`bf16`) is reported as
-`lax-tolerance`; `fp16` on a float32 task, floating results rounded too, counts as a null.
+A downgrade that only rounds inputs (`fp16-inputs`) or that passes by a wide tolerance (`bf16`) is reported as
+`lax-tolerance`; `fp16` on a float32 task, with floating results rounded too, counts as a null.
 
-A task whose integer outputs hang on rounding is `quarantined`, too: where the reference in its own dtype and in float64
-give other indices on the task's own values, at more places than a second look forgives, an honest kernel gives others
-again, and is wrong.
+A task is also `quarantined` if its integer outputs depend on rounding: the reference in its own dtype and in float64
+gives different indices on the task's own values, at more places than a second look forgives. An honest kernel would
+give different indices again, and be wrong.
 
-This module executes nothing of a task's: the oracle does.
+This module executes no code of a task: the oracle does.
 """
 
 from __future__ import annotations
@@ -43,26 +42,26 @@ from kernelwright.records import Distribution, Evaluation, Finding, Gate, Task
 from kernelwright.tasks import nulls
 
 GATE_PROTOCOL = 3
-"""Raised whenever what the gate tries or demands changes: states of earlier versions are then not used."""
+"""The version of the gate's tests and demands. Stored states of earlier versions are not used."""
 TRIALS = 5
-"""As an evaluation takes by default."""
+"""The default number of an evaluation."""
 LARGE_ELEMENTS = 600_000
-"""At sizes beyond this, only nulls that passed everywhere so far are tried."""
+"""Above this size, only nulls that have passed every trial so far are tried."""
 LAX = frozenset({"fp32-inputs", "fp16-inputs", "bf16-inputs", "fp32", "bf16"})
-"""Downgrades that pass where rounding averages away or results are few: worth a note, no reason to keep a task out."""
+"""Downgrades that may pass if rounding averages out or there are few results: noted, but no reason for quarantine."""
 
 
 @dataclass
 class Tally:
-    """One null kernel: the trials that it passed and failed, as `workload/distribution`, and its largest error."""
+    """The trials that one null kernel passed and failed, as `workload/distribution`, and its largest error."""
 
     name: str
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     worst: float = 0.0
-    """Largest error over the tolerance; infinite where a value is misplaced or of the wrong kind."""
+    """The largest ratio of error to tolerance; infinite if a value is misplaced or of the wrong kind."""
     error: float = 0.0
-    """Largest relative error, and the tolerance that it was held against."""
+    """The relative error of that trial; `tolerance` is the one it was compared with."""
     tolerance: float = 0.0
 
     def add(self, where: str, outcome: on_host.Comparison) -> None:
@@ -73,21 +72,21 @@ class Tally:
         (self.passed if outcome.passed else self.failed).append(where)
 
     def escapes(self, workload: str = "") -> bool:
-        """Whether it passed and never failed; with `workload`, at that size."""
+        """Tells whether the null passed some trial and failed none; with `workload`, at that size."""
         passed = [p for p in self.passed if p.startswith(workload)]
         return bool(passed) and not any(f.startswith(workload) for f in self.failed)
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A gate's state and the tallies behind it, over the trials that an evaluation will take."""
+    """A gate's state and its tallies, over the trials that an evaluation will take."""
 
     gate: Gate
     tallies: tuple[Tally, ...]
 
 
 class Battery:
-    """The null kernels of one task, and how they did."""
+    """The null kernels of one task, and their tallies."""
 
     def __init__(self, task: Task, oracle: OracleClient, unread: list[int]) -> None:
         self.task = task
@@ -97,10 +96,10 @@ class Battery:
         self.problems: list[str] = []
         self.lax = LAX
         self.unsettled = ""
-        """Where integer outputs hang on rounding."""
+        """The count and trial at which integer outputs depend on rounding; empty if they do not."""
 
     def run(self, trials: Sequence[Trial], only: list[str] | None = None) -> None:
-        """Judges the nulls on some trials. `only` limits it to some of them."""
+        """Judges the nulls on the trials. `only` names the nulls to judge."""
         for trial in trials:
             wanted = only
             if trial.workload.elements > LARGE_ELEMENTS and self.tallies:
@@ -114,7 +113,7 @@ class Battery:
         other = self.oracle.trial(dataclasses.replace(trial, input_seed=trial.input_seed ^ 1), call_seed)
         kinds = [t.dtype for t in data.honest]
         if not any(kind in on_host.TOLERANCES for kind in kinds):
-            self.lax = LAX | {"fp16"}  # integers are compared exactly: there is no precision to be lost
+            self.lax = LAX | {"fp16"}  # integers are compared exactly: no precision can be lost
         found = {
             name: [on_host.Array(values, kind) for values, kind in zip(outputs, kinds, strict=True)]
             for name, outputs in nulls.outputs_without_work(_draw(data), _draw(other), trial.input_seed).items()
@@ -122,7 +121,7 @@ class Battery:
         for name, tensors in self._shortcuts(trial, call_seed, only).items():
             found[name] = [on_host.Array.of(t) for t in tensors]
         where = f"{trial.workload.name}/{trial.distribution}"
-        if trial.distribution == "own":  # others saturate more than a task is meant to
+        if trial.distribution == "own":  # other distributions saturate more than the task's author intended
             self.unsettled = self.unsettled or _unsettled(data, where)
         for name, arrays in found.items():
             if only is None or name in only:
@@ -131,14 +130,14 @@ class Battery:
     def _shortcuts(self, trial: Trial, call_seed: int, only: list[str] | None) -> dict[str, tuple[TensorBytes, ...]]:
         try:
             return self.oracle.shortcuts(trial, call_seed, only, self.unread)
-        except TaskError as error:  # it ran on its own inputs: only these nulls could not be tried
+        except TaskError as error:  # the reference ran on its own inputs: only these nulls failed
             self.problems.append(f"nulls-not-run: {error}"[:300])
             return {}
 
     def escaped(self, workload: str = "", lax: bool = False) -> list[str]:
-        """The nulls that no trial has caught; with `lax`, downgrades that count only as a note too.
+        """Returns the nulls that no trial has caught; with `lax`, includes downgrades that count only as a note.
 
-        With `workload`, those that no trial at that size has caught, downgrades left out.
+        With `workload`, returns the nulls that no trial at that size has caught, without downgrades.
         """
         left_out = LAX | {"fp16"} if workload else frozenset() if lax else self.lax
         return [n for n, t in self.tallies.items() if n not in left_out and t.escapes(workload)]
@@ -148,7 +147,10 @@ class Battery:
 
 
 def _unsettled(data: TrialData, where: str) -> str:
-    """At how many places the reference's two precisions give other integers, if these are many; else nothing."""
+    """Returns the count of integers that differ between the reference's two precisions, with the trial.
+
+    Empty if they are few enough for a second look.
+    """
     for exact, honest in zip(data.exact, data.honest, strict=True):
         if honest.dtype in on_host.TOLERANCES:
             continue
@@ -160,7 +162,7 @@ def _unsettled(data: TrialData, where: str) -> str:
 
 
 def judged(arrays: Sequence[on_host.Array], data: TrialData, task: Task) -> on_host.Comparison:
-    """A null's outputs against what is expected, by the comparison that judges candidates."""
+    """Compares a null's outputs with the expected ones, by the comparison that judges candidates."""
     return on_host.compare(
         arrays,
         [t.array() for t in data.exact],
@@ -178,9 +180,10 @@ def _draw(data: TrialData) -> nulls.Draw:
 
 
 def examine(task: Task, plan: TaskPlan, oracle: OracleClient) -> Checked:
-    """Runs battery and lint on a task; deterministic in the task. Raises `TaskError` when its reference does not run.
+    """Runs the battery and the lint on a task; deterministic in the task.
 
-    `plan` is the task's plan without what an earlier gate added.
+    Raises `TaskError` when its reference does not run. `plan` is the task's plan without distributions that an earlier
+    gate added.
     """
     started = time.monotonic()
     seed = int(subject(task)[:7], 16)
@@ -215,9 +218,9 @@ def examine(task: Task, plan: TaskPlan, oracle: OracleClient) -> Checked:
 
 
 def _escaped(battery: Battery, plan: TaskPlan, seed: int) -> list[str]:
-    """Runs the battery on a plan; the nulls that pass everywhere, or everywhere at the task's own extents.
+    """Runs the battery on a plan. Returns the nulls that pass everywhere, or everywhere at the task's own extents.
 
-    Only those are tried with a second seed: values of one may agree by chance, in outputs of few elements above all.
+    Only these are tried with a second seed: one seed's values may agree by chance, above all in small outputs.
     """
     own = next((w for w in plan.workloads if w.scope != "reduced"), None)
     escaped: list[str] = []
@@ -238,7 +241,10 @@ def _escaped(battery: Battery, plan: TaskPlan, seed: int) -> list[str]:
 def _needed(
     battery: Battery, plan: TaskPlan, usable: list[Distribution], escaped: list[str], seed: int
 ) -> list[Distribution]:
-    """Harder distributions, as few as their order allows, that catch every escaped null; none if some is not caught."""
+    """Returns harder distributions, as few as their order allows, that catch every escaped null.
+
+    Empty if some null is not caught.
+    """
     chosen: list[Distribution] = []
     left = list(escaped)
     own = next((w for w in plan.workloads if w.scope != "reduced"), plan.workloads[0] if plan.workloads else None)
@@ -258,7 +264,7 @@ def _needed(
 
 
 def hardened(plan: TaskPlan, distributions: Sequence[Distribution]) -> TaskPlan:
-    """A plan with more distributions (`trial_choice.value_kinds` takes them right after the task's own)."""
+    """Returns a plan with more distributions (`trial_choice.value_kinds` takes them right after the task's own)."""
     extra = [d for d in distributions if d not in plan.distributions]
     return dataclasses.replace(plan, distributions=[*plan.distributions, *extra])
 
@@ -278,25 +284,25 @@ def _reason(battery: Battery, escaped: list[str], needed: list[Distribution]) ->
 
 
 def _lax(battery: Battery) -> list[str]:
-    """A note where lower precision passes every trial."""
+    """Returns a note if lower precision passes every trial."""
     names = [n for n in battery.escaped(lax=True) if n in battery.lax]
     return [f"lax-tolerance: {', '.join(names)} cannot be told from the declared precision"] if names else []
 
 
 def finding(gate: Gate) -> Finding:
-    """What an evaluation on a quarantined task says."""
+    """Returns the finding for evaluations on a quarantined task."""
     return Finding(rule="quarantined-task", evidence=f"the task cannot tell right from wrong: {gate.reason}")
 
 
 def marked(evaluation: Evaluation, gate: Gate | None) -> Evaluation:
-    """The evaluation, with a warning where its task is quarantined."""
+    """Returns the evaluation, with a warning if its task is quarantined."""
     if gate is None or gate.state != "quarantined":
         return evaluation
     return evaluation.changed(findings=(*evaluation.findings, finding(gate)))
 
 
 def stored(task: Task, cache: Path) -> Gate | None:
-    """What is known of a task: from its folder, else from the cache; None where it, or the gate, has changed since."""
+    """Reads a task's gate state from its folder, else from the cache; None if task or gate have changed since."""
     if task.gate is not None and _holds(task.gate, task):
         return task.gate
     try:
@@ -307,7 +313,7 @@ def stored(task: Task, cache: Path) -> Gate | None:
 
 
 def store(gate: Gate, task: Task, cache: Path) -> None:
-    """Keeps a state in the cache folder."""
+    """Writes a gate state to the cache folder, atomically."""
     path = _path(task, cache)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}")
@@ -316,7 +322,10 @@ def store(gate: Gate, task: Task, cache: Path) -> None:
 
 
 def subject(task: Task) -> str:
-    """SHA-256 over what the gate depends on: source, declared sizes and tolerance, but not a task's name or policy."""
+    """Returns the SHA-256 of all that the gate depends on: a task's source, declared sizes and tolerance.
+
+    A task's name and policy are not part of it.
+    """
     parts = [task.source, [w.plain() for w in task.workloads], task.tolerance]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

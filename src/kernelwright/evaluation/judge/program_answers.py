@@ -1,8 +1,8 @@
-"""A program for a row of CUDABench, its own or one that somebody else wrote, judged by the row's own comparison.
+"""Judges a program for a row of CUDABench, the row's own or an answer, by the row's own comparison.
 
-It runs in a folder of its own that holds the row's inputs and nothing else: the expected output and the generator's
-script are in another child's folder, which its sandbox does not reach, and are not even there while it runs. Of what it
-leaves only plain files of the expected names are taken; links are not followed.
+The program runs in a folder of its own that holds only the row's inputs. The expected output and the generator's script
+are in another child's folder, which its sandbox does not reach; the files there are removed while the program runs. Of
+its output, only plain files with the expected names are taken; links are not followed.
 """
 
 from __future__ import annotations
@@ -47,15 +47,19 @@ from kernelwright.tasks.formats.cudabench import (
 )
 
 SCRIPT_LIMITS = ProgramLimits(seconds=300.0)
-"""What the generator and the comparison of a row may use together."""
+"""The limits on a row's generator and comparison together."""
 
 MAX_FILES = 200
-"""Of a generator, that are taken away while a program runs; what is beyond lies where its sandbox does not reach."""
+"""The most files of a generator that are removed while a program runs. More stay in a folder that the program's sandbox
+does not reach."""
 NO_KERNEL = "no-own-kernel"
 
 
 def check_program(task: ProgramTask, pool: Pool, builder: BuilderClient, limits: ProgramLimits) -> ProgramVerdict:
-    """Builds and runs one row's own program, and asks its comparison; `limits` hold for all three steps together."""
+    """Builds and runs one row's own program and its comparison.
+
+    `limits` bound generator, program and comparison together.
+    """
     return _verdict(task, lambda row: _check(row, pool, builder, limits), builder)
 
 
@@ -69,7 +73,7 @@ def judge_answer(
 def _verdict(
     task: ProgramTask, judge: Callable[[ProgramRow], ProgramVerdict], builder: BuilderClient
 ) -> ProgramVerdict:
-    """What `judge` says of a row. A fault of ours is tried again, and then is a verdict, too."""
+    """Returns the verdict of `judge` on a row. Retries after a `HarnessError`; a second one gives `harness_error`."""
     for attempt in (1, 2):
         row = ProgramRow(task)
         if task.problem:
@@ -115,7 +119,7 @@ def _check(row: ProgramRow, pool: Pool, builder: BuilderClient, limits: ProgramL
 
 
 def _explained(verdict: ProgramVerdict, row: ProgramRow, files: dict[str, int]) -> ProgramVerdict:
-    """Says which files that a row's own program names it was not shown, where that may be why it failed."""
+    """Adds to a failure's reason the files that a row's own program names but was not shown, a likely cause."""
     hidden = kept_back(row.task, [name.partition("/")[2] for name in files])
     if verdict.verdict not in ("wrong", "runtime_error") or not hidden:
         return verdict
@@ -145,7 +149,7 @@ def _judge(row: ProgramRow, source: str, pool: Pool, builder: BuilderClient, lim
 
 
 def _task_error(verdict: ProgramVerdict) -> ProgramVerdict:
-    """What a row's own script cannot do is no answer's fault."""
+    """Turns a verdict into `task_error`: a failure of the row's own script is not the answer's fault."""
     return dataclasses.replace(verdict, verdict="task_error")
 
 
@@ -159,9 +163,9 @@ def _run(
     data: Path,
     own: bool = False,
 ) -> ProgramVerdict | None:
-    """Runs the program beside copies of its inputs, and puts what it leaves into `data`; a verdict where it failed.
+    """Runs the program on copies of its inputs and copies its output files into `data`; returns a verdict if it failed.
 
-    `own`: it is the row's own, which may be without kernels, and all of whose files are taken.
+    `own` marks the row's own program, which may launch no kernel; all its output files are taken.
     """
     generated = {name.partition("/")[2]: name for name in files if name.startswith(f"{FOLDER}/")}
     given, wanted = shared_files(row.task, generated)
@@ -182,14 +186,14 @@ def _run(
 
 
 def _left(folder: Path, given: Collection[str]) -> list[str]:
-    """Names of the files that a program made in a folder; links and what it does not let us read count as none."""
+    """Lists the files that a program made in a folder; an empty list if the folder cannot be read."""
     with contextlib.suppress(OSError):
         return [name for name in sorted(os.listdir(folder))[:MAX_FILES] if name not in given]
     return []
 
 
 def _no_kernel(row: ProgramRow, source: str, run: Step) -> ProgramVerdict | None:
-    """The verdict on a program that launched nothing, where no library could have (Thrust and CUB run on the host)."""
+    """Rejects a program that launched nothing, unless it uses Thrust or CUB, which run on the host here."""
     if run.launches or THRUST.search(source) or re.search(r"#\s*include\s*<cub/", source):
         return None
     return row.verdict("rejected", f"{NO_KERNEL}: the program launched no kernel")
@@ -197,9 +201,9 @@ def _no_kernel(row: ProgramRow, source: str, run: Step) -> ProgramVerdict | None
 
 @contextlib.contextmanager
 def _away(folder: Path) -> Iterator[dict[str, int]]:
-    """Takes all files of a folder out of the file system: names inside it to open descriptors. Puts them back after.
+    """Removes all files of a folder and yields their names with open descriptors. Puts them back after.
 
-    What is there by then under the same name, a program's output, stays.
+    A file that exists by then under the same name, a program's output, stays.
     """
     held: dict[str, int] = {}
     try:
@@ -221,14 +225,14 @@ def _away(folder: Path) -> Iterator[dict[str, int]]:
 
 
 def _write(descriptor: int, path: Path) -> None:
-    """A file with all that a descriptor holds."""
+    """Writes the whole content of a descriptor to a file."""
     with os.fdopen(os.dup(descriptor), "rb") as source, open(path, "wb") as target:
         source.seek(0)
         shutil.copyfileobj(source, target, 1 << 20)
 
 
 def _take(folder: Path, name: str, target: Path) -> None:
-    """Copies a plain file that the program left; anything else, links among it, counts as absent."""
+    """Copies a plain file that the program left; anything else, links included, counts as absent."""
     with contextlib.suppress(OSError):
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:

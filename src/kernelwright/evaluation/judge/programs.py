@@ -1,8 +1,7 @@
-"""Whole CUDA programs: building one, the confined folder in which one and its scripts run, verdicts on what they did.
+"""Builds whole CUDA programs, runs them and their scripts in a confined folder, and gives verdicts on the runs.
 
-What the machine saw while kernels ran comes back as findings. The program is untrusted, and so are the scripts beside
-it: what they print is bounded, each wait has a deadline, and nothing of theirs runs in this process. `program_answers`
-judges with it.
+The machine's observations of kernels come back as findings. The program and its scripts are untrusted: their output is
+bounded, each wait has a deadline, and none of their code runs in this process. `program_answers` judges with it.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from kernelwright.records import Finding
 from kernelwright.tasks.formats.cudabench import COMPARER, ProgramTask
 
 BUILD_SECONDS = 300.0
-"""For a first build, which compiles our runtime as well."""
+"""The limit for a build; the first one compiles our runtime as well."""
 FOLDER_MB = 8192
 SLACK = 30.0
-"""Seconds after a step's own deadline when its child is given up."""
+"""Seconds after a step's own deadline until its child is given up."""
 
 
 @dataclass(frozen=True)
 class ProgramLimits:
-    """What a row may use: wall seconds after its build, and memory."""
+    """The limits on a row: wall seconds after its build, and memory."""
 
     seconds: float = 300.0
     memory_mb: int = 8192
@@ -49,8 +48,11 @@ class ProgramLimits:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that ran. `status` is its exit status or minus a signal; `launches` counts launches and instructions by
-    kernel; `unsupported` and `broken` say what the machine lacks or where it failed."""
+    """The outcome of one script or program.
+
+    `status` is its exit status or minus a signal; `launches` counts launches and instructions by kernel; `unsupported`
+    and `broken` tell what the machine lacks or where it failed.
+    """
 
     status: int
     timeout: bool
@@ -64,12 +66,12 @@ class Step:
 
     @property
     def last_words(self) -> str:
-        """The last line that it printed to stderr, or else to stdout."""
+        """Returns the last line printed to stderr, else to stdout, in at most 300 characters."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return lines[-1].strip()[:300] if lines else "it printed nothing"
 
     def how(self) -> str:
-        """How it ended, in words."""
+        """Describes the exit status or signal in words."""
         if self.status >= 0:
             return f"ended with exit status {self.status}"
         with contextlib.suppress(ValueError):
@@ -78,7 +80,7 @@ class Step:
 
 
 def _request_layout() -> str:
-    """Where the fields of a launch lie, for the runtime that fills one in C++."""
+    """Returns the offsets of a launch request's fields, for the C++ runtime that fills one."""
     request = library.LaunchRequest
     parts = {name: getattr(request, name).offset for name, *_ in request._fields_}
     parts["bytes"] = ctypes.sizeof(request)
@@ -87,7 +89,7 @@ def _request_layout() -> str:
 
 
 def build(source: str, builder: BuilderClient, flags: tuple[str, ...] = ()) -> BuildResult:
-    """The program's executable and device code, from the build cache where it is known."""
+    """Returns the program's executable and device code, from the build cache if it is there."""
     request = BuildRequest("program", cuda_source=source, cuda_flags=flags)
     return builder.build(dataclasses.asdict(request), BUILD_SECONDS)
 
@@ -96,9 +98,9 @@ class ProgramSession:
     """The confined folder in which one program and its scripts run."""
 
     def __init__(self, built: BuildResult | None, source: str, pool: Pool, limits: ProgramLimits) -> None:
-        """Without `built` it is for scripts only."""
+        """Starts the child; without `built`, for scripts only."""
         self.executable = Path((built and built.library) or "")
-        # Thrust's algorithms run on the host here, on device memory, which therefore stays open.
+        # Thrust's algorithms run on the host here and access device memory, which therefore stays unprotected.
         self.open_memory = THRUST.search(source) is not None
         self.left = limits.seconds
         self.child: Child = pool.spawn(
@@ -117,7 +119,7 @@ class ProgramSession:
 
     @property
     def folder(self) -> Path:
-        """Where files of the program lie."""
+        """Returns the folder of the program's files."""
         return self.child.scratch
 
     def script(self, name: str, source: str) -> Step:
@@ -127,8 +129,10 @@ class ProgramSession:
     def program(
         self, name: str, arguments: tuple[str, ...] = (), *, races: bool = False, order: str = "forward"
     ) -> Step:
-        """Runs the program in the folder; `races` has the machine look for races and for memory that is read before it
-        is written, which takes longer."""
+        """Runs the program in the folder.
+
+        With `races`, the machine looks for races and for reads of uninitialised memory, which takes longer.
+        """
         environment = {
             "KERNELWRIGHT_MACHINE": str(library.build()),
             "KERNELWRIGHT_PROGRAM": f"{self.executable}{TABLE}",
@@ -156,7 +160,7 @@ class ProgramSession:
 
 
 def _step(answer: dict[str, Any]) -> Step:
-    """What the child said, with the program's own file of findings read. That file is untrusted text."""
+    """Parses the child's answer and the program's own file of findings, which is untrusted text."""
     findings: list[Finding] = []
     launches: dict[str, tuple[int, int]] = {}
     words = {"unsupported": "", "broken": ""}
@@ -183,7 +187,7 @@ def _step(answer: dict[str, Any]) -> Step:
 
 
 def _finding(kind: str, fields: list[str]) -> Finding:
-    """One of the machine's lines: kernel, rule, message, block, thread, line, file, instruction."""
+    """Parses one of the machine's lines: kernel, rule, message, block, thread, line, file, instruction."""
     kernel, rule, message, block, thread, line, _file, ptx = fields[:8]
     where = f" in kernel {readable(kernel)}"
     if block and thread:
@@ -200,18 +204,18 @@ def _finding(kind: str, fields: list[str]) -> Finding:
 
 
 def _plain_names(text: str) -> str:
-    """The machine's words with the names of kernels as they are written."""
+    """Demangles the kernel names in a message of the machine."""
     return re.sub(r"\b_Z\w+", lambda found: readable(found.group()), text)
 
 
 def plain_findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Findings of a whole program as plain data, for JSON."""
+    """Returns findings of a whole program as plain data, for JSON."""
     return [f.model_dump(mode="json", include={"rule", "evidence", "severity", "line"}) for f in findings]
 
 
 @dataclass(frozen=True)
 class ProgramVerdict:
-    """What became of one row. `verdict` is one of `records.VERDICTS`, or `task_error` where a script failed."""
+    """The outcome of one row. `verdict` is one of `records.VERDICTS`, or `task_error` if a script failed."""
 
     task_id: str
     verdict: str
@@ -227,7 +231,7 @@ class ProgramVerdict:
     """The isolation that the program ran in."""
 
     def plain(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Returns the verdict as plain data, for JSON."""
         return {
             "task_id": self.task_id,
             "verdict": self.verdict,
@@ -242,7 +246,7 @@ class ProgramVerdict:
 
 
 class ProgramRow:
-    """One row on its way to a verdict."""
+    """One row while it is judged: its run, and wall seconds by step."""
 
     def __init__(self, task: ProgramTask) -> None:
         self.task = task
@@ -277,7 +281,7 @@ def script_failed(row: ProgramRow, name: str, step: Step, limits: ProgramLimits)
 
 
 def program_failed(row: ProgramRow, run: Step, limits: ProgramLimits) -> ProgramVerdict | None:
-    """The verdict on a program that did not end well; None where its output is worth a look."""
+    """Returns the verdict on a program that failed; None if its output can be compared."""
     if run.broken:
         return row.verdict("harness_error", run.broken)
     if run.unsupported:
@@ -306,11 +310,11 @@ def compared(row: ProgramRow, step: Step, limits: ProgramLimits) -> ProgramVerdi
 
 
 def named_after(log: str, name: str) -> str:
-    """A compiler's complaints with the user's file in place of the name under which we compile."""
+    """Replaces the name under which we compile by the user's file in a compiler's log."""
     return re.sub(r'(?<![\w./-])cuda\.cu(?=[:( ,"]|$)', lambda _: name, log, flags=re.MULTILINE)
 
 
 def first_error(log: str) -> str:
-    """The first line that names an error."""
+    """Returns the first line that names an error, else the first line."""
     lines = [line for line in log.splitlines() if "error" in line] or log.splitlines() or ["no message"]
     return lines[0].strip()

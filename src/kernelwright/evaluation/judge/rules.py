@@ -1,7 +1,7 @@
-"""Rules against computing nothing, computing elsewhere, and looking where a candidate has no business.
+"""Rules against candidates that compute nothing, compute with libraries, or access the harness.
 
-Each rule has a name, and turns the facts of a call into `Finding`s. What this does not do: read the candidate's text
-(that is `static_rules`), or decide whether outputs are right (that is `on_host`).
+Each rule has a name, and turns the facts of a call into `Finding`s. `static_rules` reads the candidate's text, and
+`on_host` decides whether outputs are right; this module does neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelwright.evaluation.text.library_ops import allowed, owner
 from kernelwright.records import Finding, LibraryRule
 
 FEW_IN_ALL = 1024
-"""Elements that all small library operators of a call may go over together, however small its inputs are."""
+"""Elements that all small library operators of a call may process together, even if its inputs are smaller."""
 SMALL_OP = 4096
 """A library operator on at most this many elements, and on at most a quarter of the largest input's, is glue."""
 
@@ -29,10 +29,10 @@ def call_findings(
     workload: str,
     handed: Sequence[Sequence[int]] = (),
 ) -> list[Finding]:
-    """What one call gives away: mutation, aliasing, lazy outputs, no kernel of its own, library operators.
+    """Checks one call for mutation, aliasing, lazy outputs, no own kernel and library operators.
 
-    `facts` is the runner's answer to `call` (see `runner.Runner.call`); `handed` has output and input, by number, where
-    the reference itself returns an input's memory, so that a candidate may.
+    `facts` is the runner's answer to `call` (see `runner.Runner.call`); `handed` lists the numbers of output and input
+    for which the reference itself returns an input's memory, so that a candidate may, too.
     """
     excused = {shares_memory(*pair) for pair in handed}
     found = [
@@ -59,7 +59,7 @@ def call_findings(
     used_libraries = library_work(facts, largest_input, libraries)
     heavy = [name for name in used_libraries if owner(name) not in libraries]
     if used_libraries and not heavy:
-        return found  # what the named libraries computed need not be a kernel's
+        return found  # work of allowed libraries needs no kernel
     if launches + calls == 0:
         used = f"; it computed with {', '.join(heavy)}" if heavy else ""
         found.append(
@@ -89,12 +89,15 @@ def call_findings(
 
 
 def _decoy(evidence: str, workload: str) -> Finding:
-    """No fault by itself: a kernel that stores where a condition holds may find none that holds (`idle_kernels`)."""
+    """Returns a finding that is no fault by itself: a kernel that stores on a condition may never meet it.
+
+    `idle_kernels` decides over all calls.
+    """
     return Finding(rule="decoy-kernel", evidence=evidence, severity="info", workload=workload)
 
 
 def _reaching_out(facts: CallState, largest_input: int, workload: str) -> list[Finding]:
-    """What Python code did to others' objects and to device memory, whatever it may call."""
+    """Checks Python code for access to the harness's objects, patched functions, and device memory; all rules apply."""
     seen = [("harness-access" if e.endswith(forbidden_names.PAST) else "frame-walk", e) for e in facts.snooped]
     seen += [("patched-function", f"replaces {name}") for name in facts.patched]
     if (reached := facts.host_access) > _few(largest_input):
@@ -104,7 +107,7 @@ def _reaching_out(facts: CallState, largest_input: int, workload: str) -> list[F
 
 
 def _foreign(facts: CallState, largest_input: int) -> str:
-    """How values of unknown origin came into the outputs; empty where they did not."""
+    """Explains the way in which values of unknown origin reached the outputs; empty if none did."""
     few = _few(largest_input)
     if foreign := [i for i, numel in facts.foreign if numel > few]:
         return f"output {foreign[0]} holds values that neither a kernel nor glue made of a kernel's results"
@@ -128,10 +131,10 @@ def _few(largest_input: int) -> int:
 
 
 def library_work(facts: CallState, largest_input: int, libraries: frozenset[str] = frozenset()) -> list[str]:
-    """Names of the library operators that did more than glue, largest first, each once.
+    """Returns the names of library operators that did more than glue, largest first, each once.
 
-    Either by a single call, or by many small ones that together went over half of what the largest input holds. Those
-    of `libraries`, which the policy allows, are added up by library, all others together.
+    An operator counts by a single large call, or by many small ones that together process more than half of the largest
+    input's elements. Operators of `libraries`, which the policy allows, are summed by library, all others together.
     """
     small = _few(largest_input)
     names: list[str] = []
@@ -149,7 +152,7 @@ def library_work(facts: CallState, largest_input: int, libraries: frozenset[str]
 
 
 def unfounded(facts: CallState, built: bool, workload: str) -> list[Finding]:
-    """Kernels or functions that are said to have run although nothing was built for this candidate."""
+    """Rejects a report of own kernels or functions that ran although nothing was built for this candidate."""
     if built or not (facts.facts.launches or facts.facts.own_calls):
         return []
     evidence = "says that kernels of its own ran, but none was ever built"
@@ -157,7 +160,7 @@ def unfounded(facts: CallState, built: bool, workload: str) -> list[Finding]:
 
 
 def never_read(facts: CallState, shapes: Sequence[Sequence[int]], workload: str) -> list[Finding]:
-    """Inputs of which no kernel read a byte, where every launch was watched and read nothing but inputs and weights.
+    """Reports inputs of which no kernel read a byte, if every launch was watched and read only inputs and weights.
 
     Information only: a result may not need an input's values, and then the outputs are right.
     """
@@ -176,5 +179,5 @@ def never_read(facts: CallState, shapes: Sequence[Sequence[int]], workload: str)
 
 
 def rejecting(findings: Sequence[Finding]) -> Finding | None:
-    """The first finding that rejects, if any."""
+    """Returns the first finding that rejects, if any."""
     return next((f for f in findings if f.severity == "reject"), None)

@@ -1,7 +1,7 @@
-"""The judge: decides what one candidate is worth on one task, from bytes and from what it saw itself.
+"""Judges one candidate on one task on the functional machine, from received bytes and its own observations.
 
-It owns seeds, tolerances, expected outputs and the verdict, and never executes or imports a task's or a candidate's
-code; it needs numpy but no torch. `verdict` has the order of precedence.
+The judge owns seeds, tolerances, expected outputs and the verdict. It never executes or imports code of a task or a
+candidate, and needs numpy but no torch. `verdict` documents the order of precedence.
 
 A candidate that fails only at sizes the task never declared is `unsupported: shape-specialised`, not `wrong`.
 """
@@ -44,11 +44,11 @@ from kernelwright.records import (
 
 ESCALATE_ELEMENTS = 48_000_000
 ESCALATE_FLOPS = 6_000_000_000
-"""Up to here it is run when a candidate failed at a size that the task does not state."""
+"""The bounds up to which the declared size is run after a failure at a size that the task does not state."""
 
 
 def judge(case: Case, problem: Failed | None) -> Evaluation:
-    """Returns one evaluation; `problem` says why the candidate's text cannot be executed at all.
+    """Returns one evaluation; `problem` is the reason why the candidate's text cannot be executed at all.
 
     Raises `TaskError` when the reference fails, `HarnessError` when our own machinery does.
     """
@@ -74,7 +74,7 @@ def judge(case: Case, problem: Failed | None) -> Evaluation:
 
 
 def _look_at_large(case: Case, attempt: Attempt, size: Workload, trial: Trial) -> None:
-    """Runs a sample of a right candidate's blocks at a size of its task that is too large to be run."""
+    """Runs a sample of a right candidate's blocks at a size of its task that is too large to run whole."""
     seen = large_sizes.look(case, size, trial)
     attempt.note(sampled_size=seen.note)
     if seen.session is None:
@@ -87,7 +87,7 @@ def _look_at_large(case: Case, attempt: Attempt, size: Workload, trial: Trial) -
 
 
 def _run(case: Case, trials: Sequence[Trial]) -> Attempt:
-    """Runs trials in one fresh runner until one fails; without a runner where the first build is sure to fail."""
+    """Runs trials in one fresh runner until one fails. Starts no runner if the first build fails."""
     attempt = _stillborn(case)
     if attempt is not None:
         return attempt
@@ -101,7 +101,7 @@ def _run(case: Case, trials: Sequence[Trial]) -> Attempt:
             call_seed = trial.input_seed ^ 0x5EED
             data = case.oracle.trial(trial, call_seed)
             if client.make(data, trial.weight_seed, trial.reuse) == "seed":
-                # The candidate names its weights otherwise: both sides then keep what the common seed gives.
+                # The candidate's weights have other names: both sides then keep the weights of the common seed.
                 data = case.oracle.trial(trial, call_seed, randomise=False)
             answer = client.call(data, call_seed, trial.reuse)
             check_outputs(attempt, client, trial, data, answer, case)
@@ -118,7 +118,7 @@ def _run(case: Case, trials: Sequence[Trial]) -> Attempt:
 
 
 def _stillborn(case: Case) -> Attempt | None:
-    """Returns the attempt of a candidate whose module cannot be executed, since the build it begins with fails."""
+    """Returns the attempt of a candidate whose module cannot be executed, since its first build fails; else None."""
     request = first_build.first_build(case.source)
     try:
         asked = messages.build_request({"request": dataclasses.asdict(request)}) if request else None
@@ -138,18 +138,18 @@ def _stillborn(case: Case) -> Attempt | None:
 
 
 def _size_may_be_why(failed: Failed, trial: Trial) -> bool:
-    """Whether a failure could come from a size that the candidate was not written for."""
+    """Tells whether a failure could come from a size that the candidate was not written for."""
     if trial.workload.scope == "declared":
         return False
     if failed.verdict == "rejected":
         return failed.finding is not None and failed.finding.rule in SIZE_RULES
-    if failed.verdict == "compile_error":  # Triton compiles for the sizes of a call
+    if failed.verdict == "compile_error":  # Triton specialises kernels by the sizes of a call
         return failed.finding is not None and failed.finding.rule == KERNEL_COMPILE_ERROR
     return failed.verdict in ("wrong", "runtime_error")
 
 
 def _at_declared_size(case: Case, attempt: Attempt, limit: tuple[int, int]) -> Attempt:
-    """Tells a wrong candidate from one that only knows the task's own sizes; those are run up to the limit."""
+    """Tells a wrong candidate from one specialised to the task's own sizes, which are run up to the limit."""
     failed, trial = attempt.failed, attempt.trial
     assert failed is not None and trial is not None
     declared = case.plan.declared
@@ -188,10 +188,10 @@ _SMALL = r"(?<![\w.])(?:10[01]\d|102[0-4]|[1-9]\d{0,2})(?![\w.])"
 
 
 def _mentions_sizes(case: Case, workload: Workload) -> bool:
-    """Whether the code, beyond its copy of the task's constants, holds one of the sizes that were changed."""
+    """Tells whether the code, beyond its copy of the task's constants, holds one of the changed sizes."""
     text = re.sub(r"(?m)^\w+\s*=\s*[\d\s,()*+-]+(#.*)?$", "", case.candidate.text)
     code = re.sub(r"(?m)(#(?!define)|//).*$", "", text)
-    # Up to 1024, a number beside these words is a number of threads: no copy of a size that happens to be equal.
+    # A number up to 1024 on a line with these words is a thread count: equal to a size by chance, not a copy of it.
     code = re.sub(r"(?im)^.*(?:thread|block|tile|warp|launch).*$", lambda m: re.sub(_SMALL, "", m[0]), code)
     for name in workload.constants:
         match = re.search(rf"(?m)^{re.escape(name)}\s*=\s*(\d+)", case.task.source)

@@ -1,8 +1,8 @@
-"""Timing on a GPU: candidate and baselines in the order A B B A until the interval is narrow or the time is over.
+"""Times candidate and baselines on a GPU in the order A B B A, until the interval is narrow or the time is over.
 
-Every call is on contents that it has not seen, with a cold L2, and its outputs are verified. What a measurement says is
-held against a second clock (CUPTI's span over all streams, the host's around the device) and against the least that the
-card's physics allow.
+Every call gets contents that it has not seen, with a cold L2, and its outputs are verified. Each measurement is
+compared with a second clock (CUPTI's span over all streams, the host's around the device) and with the card's physical
+floor.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from kernelwright.evaluation.processes.messages import CallTimes
 from kernelwright.records import BeforeAfter, Distribution, Finding, Timing, WorkloadResult
 
 VERIFY_ALL = 1 << 22
-"""Outputs of up to so many elements are verified whole after every timed call; larger ones whole after a random
-quarter, and on a sample of tiles after the others."""
+"""Outputs of up to this many elements are verified whole after every timed call. Larger ones are verified whole after a
+random quarter of the calls, and on a sample of tiles after the others."""
 FEWEST_SAMPLES, MOST_ROUNDS = 10, 200
 SHORT_MS = 0.2
 GRAPHS_FROM = 1.0
-"""Seconds of timing from which CUDA graphs are captured, too: who asks for less judges many."""
+"""Seconds of timing from which CUDA graphs are captured, too. Less time suggests that many candidates are judged."""
 SLACK_SAMPLES = 30
-"""So many calls must all look as if work went on behind the stream before that is held against a candidate."""
+"""A candidate is rejected for work off its stream only if all of this many calls show it."""
 SPAN_SAMPLES, ROW_SAMPLES = 5, 3
 _FASTEST_LAUNCH = 0.35
-"""Of what an empty launch takes, what a kernel takes at least: a graph's nodes follow each other faster."""
+"""The least time of a kernel as a share of an empty launch's: nodes of a graph follow each other faster."""
 _MOST_BUSY, _SLACK_BUSY_MS = 1.3, 0.001
 MOST_EXTRA_MS, MOST_LAUNCHES = 0.0004, 64
 BURST_SAMPLES = 8
 _BURST_SHARE, _BURST_SLACK_MS = 0.4, 0.01
-"""A call in a row of them takes at least this share of what it takes alone, apart from what measuring costs."""
+"""A back-to-back call takes at least this share of a single call's time, apart from the cost of measuring."""
 _LATE_SHARE = 1.5
-"""A call takes at most this share more, and what starting the copies takes the host, where its inputs come late."""
+"""With late inputs, a call takes at most this multiple of its time, plus the host's time to start the copies."""
 STALLED = 1.25
-"""A median of few samples that is so many times the least is looked into by more of them."""
+"""A median of few samples that exceeds this multiple of the least is checked by more samples."""
 DOUBT_MS, MOST_DOUBTS = 200.0, 4.0
-"""Until calls have taken so long, and so many times the time that timing has: ten of a second each would be waited for
-otherwise."""
+"""Stop re-checking noisy timings after 200 ms of calls or four times the timing budget, whichever is later. Otherwise
+ten calls of a second each would be waited for."""
 NARROW = 0.006
-"""The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
+"""The interval's whole width, relative to the ratio, at which timing ends early."""
 
 
 class TimedSamples:
-    """Times of the candidate and each baseline, as far as they count. Milliseconds a call."""
+    """The times that count, of the candidate and each baseline, in milliseconds per call."""
 
     def __init__(self, names: list[str]) -> None:
         self.times: dict[str, list[float]] = {name: [] for name in names}
@@ -62,20 +62,20 @@ class TimedSamples:
         self.hidden = dict.fromkeys(names, False)
         self.issues: list[float] = []
         self.alone: dict[str, float] = {}
-        """Least time of a call alone, where calls are measured in a row."""
+        """The least time of a single call, if calls are measured back-to-back."""
         self.spent_ms = 0.0
-        """Of one call of each measurement, added up, whether it counts or not."""
+        """The sum of one call's time over all measurements, including those that do not count."""
         self.late: tuple[CallTimes, CallTimes] | None = None
-        """The clock's word on a row whose inputs came late, and on their copies, where that was measured already."""
+        """The times of a row with late inputs, and of their copies, if they are measured already."""
 
     def clear(self) -> None:
-        """Forgets what was measured in another way than what follows."""
+        """Drops samples that were measured in another way than those to come."""
         for kept in (*self.times.values(), *self.slacks.values()):
             kept.clear()
         self.hidden = dict.fromkeys(self.hidden, False)
 
     def add(self, who: str, times: CallTimes, extra: float) -> None:
-        """One measurement, unless the device waited for the host, which it does not always do here."""
+        """Adds one measurement. Drops those in which the device waited for the host, once one without a wait exists."""
         self.spent_ms += times.device_ms
         if not times.hidden and self.hidden[who]:
             return
@@ -91,13 +91,12 @@ class TimedSamples:
         return min(len(s) for s in self.times.values())
 
     def doubtful(self) -> bool:
-        """Whether a median may be a stall of the host or the card: it is far above the least, and of few samples."""
+        """Tells whether a median rests on few samples and lies far above the least, so that it may be a stall."""
         kept = [sorted(s) for s in self.times.values()]
         return self.fewest() < FEWEST_SAMPLES and any(len(s) < 2 or s[len(s) // 2] > STALLED * s[0] for s in kept)
 
     def enough(self, seconds: float) -> bool:
-        """Whether these are enough where timing has so many seconds: there are no doubts, or looking into them has
-        taken too long."""
+        """Tells whether the samples suffice for a budget of `seconds`: no doubts, or re-checking took too long."""
         most = max(DOUBT_MS, MOST_DOUBTS * seconds * 1e3)
         return self.fewest() > 0 and (not self.doubtful() or self.spent_ms > most)
 
@@ -106,16 +105,16 @@ class TimedSamples:
 
 
 def timed(bench: GpuCase) -> None:
-    """Sets `attempt.timing`, or `attempt.failed` where a timed call was wrong or a time cannot be.
+    """Sets `attempt.timing`, or `attempt.failed` if a timed call was wrong or a time is impossible.
 
-    First calls go on beside other judgements, apart from compiled baselines, which choose kernels by the clock.
+    First calls hold a shared lease, except those of compiled baselines, which choose kernels by timing them.
     """
     before = bench.referee("facts")["device"]
     turn = ["candidate", *bench.options.baselines]
     tuned = [name for name in turn if name not in ("candidate", "eager")]
     begun = [name for name in turn if name not in tuned]
     if all(took < SHORT_MS for took in begin(bench, begun, 1)) and _rows(bench):
-        begin(bench, begun, bench.layout["slots"])  # short, even beside others: they will be measured in rows
+        begin(bench, begun, bench.layout["slots"])  # short even under a shared lease: they will be measured in rows
     else:
         begun = []
     if bench.attempt.failed is not None:
@@ -128,12 +127,15 @@ def timed(bench: GpuCase) -> None:
 
 
 def _rows(bench: GpuCase) -> bool:
-    """Whether short calls can be measured as many at once as the shared block has slots."""
+    """Tells whether short calls can be measured in rows, as many at once as the shared block has slots."""
     return not bench.one_by_one and bench.layout["slots"] > 2
 
 
 def _rounds(bench: GpuCase, turn: list[str], to_begin: list[str], before: dict[str, Any]) -> None:
-    """All that counts; `to_begin` have not been called in rows yet, `before` is what the device said of itself."""
+    """Runs all rounds that count.
+
+    `to_begin` names those not yet called in rows; `before` holds the device's facts from before timing.
+    """
     attempt, options = bench.attempt, bench.options
     samples = TimedSamples(turn)
     batch, extra = 1, launch_extra(bench)
@@ -161,7 +163,7 @@ def _rounds(bench: GpuCase, turn: list[str], to_begin: list[str], before: dict[s
 
 
 def conclude(bench: GpuCase, samples: TimedSamples, before: dict[str, Any]) -> None:
-    """Sets `attempt.timing`, or `attempt.failed` where such times cannot be."""
+    """Sets `attempt.timing`, or `attempt.failed` if the times are impossible."""
     attempt, after = bench.attempt, bench.referee("facts")["device"]
     _note_clocks(attempt, before, after)
     attempt.note(issue_ms=round(float(np.median(samples.issues)), 4))
@@ -170,10 +172,9 @@ def conclude(bench: GpuCase, samples: TimedSamples, before: dict[str, Any]) -> N
 
 
 def begin(bench: GpuCase, turn: list[str], count: int, fresh: bool = True) -> list[float]:
-    """A call of each that does not count, with an allocator that was emptied before (`fresh`): it sets up what later
-    ones find.
+    """Makes warm-up calls of each, which do not count; `fresh` empties the allocator before.
 
-    Compiling belongs here, and its time is no time of `timing_seconds`. Milliseconds a call, which are none to rely on.
+    Compiling belongs here, and its time does not count towards `timing_seconds`. Returns rough milliseconds per call.
     """
     seeds, found = new_seeds(bench, count), []
     for who in turn:
@@ -183,7 +184,7 @@ def begin(bench: GpuCase, turn: list[str], count: int, fresh: bool = True) -> li
 
 
 def _round(bench: GpuCase, turn: list[str], count: int) -> Iterator[tuple[str, list[int]]]:
-    """Who is timed next, and the seeds of so many calls: there and back again, each way on contents of its own."""
+    """Yields the next name to time with the seeds of `count` calls: in order, then reversed, each with new contents."""
     for order in (turn, turn[::-1]):
         seeds = new_seeds(bench, count)
         for who in order:
@@ -195,9 +196,9 @@ def new_seeds(bench: GpuCase, count: int) -> list[int]:
 
 
 def launch_extra(bench: GpuCase) -> float:
-    """Milliseconds of a short call that are due to the process: what its launches cost more than the baseline's.
+    """Returns the milliseconds of a short call that its launches cost more in this process than in the baseline's.
 
-    Both costs were measured before the candidate was there. See `devices.launch_cost`.
+    Both launch costs were measured before the candidate was loaded. See `devices.launch_cost`.
     """
     other = bench.seat.baseline.child
     more = bench.session.launch_ms - (other.launch_ms if other else 0.0)
@@ -207,8 +208,7 @@ def launch_extra(bench: GpuCase) -> float:
 
 
 def _times(bench: GpuCase, who: str, seeds: list[int], fresh: bool = False) -> CallTimes:
-    """The candidate or a baseline timed over calls on contents that it has not seen; the candidate's outputs are
-    verified."""
+    """Times the candidate or a baseline on contents that it has not seen; verifies the candidate's outputs."""
     kind: Distribution = "own"
     if who != "candidate":
         where = filled(bench, kind, seeds, aside=True)
@@ -216,7 +216,7 @@ def _times(bench: GpuCase, who: str, seeds: list[int], fresh: bool = False) -> C
         return CallTimes.model_construct(**answer["times"])
     facts = call(bench, kind, seeds, fresh=fresh)
     if facts.same_memory:
-        # Calls that answer in one buffer cannot be looked at together.
+        # Calls that return one buffer cannot be verified together.
         bench.one_by_one = True
         return _times(bench, who, new_seeds(bench, 1), fresh)
     _verify(bench, kind, seeds, facts.outputs)
@@ -224,7 +224,7 @@ def _times(bench: GpuCase, who: str, seeds: list[int], fresh: bool = False) -> C
 
 
 def _verify(bench: GpuCase, kind: Distribution, seeds: list[int], outputs: Outputs) -> None:
-    """Looks at what timed calls returned. Sets `attempt.failed`."""
+    """Verifies the outputs of timed calls. Sets `attempt.failed`."""
     call_seed = seeds[-1] ^ 0x5EED
     if outputs_of(bench) <= VERIFY_ALL:
         results = compared_row(bench, kind, seeds, outputs, call_seed)
@@ -237,21 +237,20 @@ def _verify(bench: GpuCase, kind: Distribution, seeds: list[int], outputs: Outpu
 
 
 def outputs_of(bench: GpuCase) -> int:
-    """Elements of all outputs of a call."""
+    """Returns the number of elements of all outputs of a call."""
     return sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"])
 
 
 def _looked_at(
     bench: GpuCase, kind: Distribution, seed: int, outputs: Outputs, slot: int, call_seed: int
 ) -> WorkloadResult:
-    """Large outputs: the whole of a random quarter, a sample of the others."""
+    """Verifies large outputs: whole in a random quarter of the calls, a sample of tiles in the others."""
     tiles = 0 if bench.rng.random() < 0.25 else bench.seed()
     return compared(bench, kind, seed, outputs, thorough=False, slot=slot, call_seed=call_seed, tiles=tiles)
 
 
 def over(samples: TimedSamples, options: EvalOptions, stop: float) -> bool:
-    """Whether there are enough of them for a time that was to end at `stop`, or so many that it need not be waited
-    for."""
+    """Tells whether timing may end: it is past `stop` with enough samples, or the interval is narrow already."""
     if time.monotonic() > stop and samples.enough(options.timing_seconds):
         return True
     return samples.fewest() >= FEWEST_SAMPLES and settled(samples.times, options)
@@ -291,7 +290,7 @@ def _note_clocks(attempt: Attempt, before: dict[str, Any], after: dict[str, Any]
 
 
 def _suspicious(bench: GpuCase, samples: TimedSamples, device: dict[str, Any]) -> None:
-    """Times that cannot be: work that the events did not see, and less than the card's physics allow."""
+    """Checks for impossible times: work that the events did not see, and times below the card's physical floor."""
     candidate = float(np.median(samples.times["candidate"]))
     if candidate <= 0:
         _found(bench, "physics-floor", f"{candidate:.4f} ms: nothing is done in no time", "reject")
@@ -318,7 +317,10 @@ def _suspicious(bench: GpuCase, samples: TimedSamples, device: dict[str, Any]) -
 
 
 def _floor_ms(bench: GpuCase, card: str, candidate_ms: float) -> float | None:
-    """The least time; for a candidate below that of all inputs, that of those which the reference's outputs hang on."""
+    """Returns the physical floor in milliseconds.
+
+    For a candidate below the floor of all inputs, counts only inputs that the reference's outputs depend on.
+    """
     given, made = bench.layout["input_bytes"], bench.layout["output_bytes"]
     floor = hardware_limits.floor_ms(card, given, made)
     if floor is None or candidate_ms >= floor:
@@ -329,9 +331,10 @@ def _floor_ms(bench: GpuCase, card: str, candidate_ms: float) -> float | None:
 
 
 def _beside_the_stream(bench: GpuCase, slacks: dict[str, list[float]], candidate: float) -> None:
-    """Rejects work that nobody waits for: it shows in every call, the delays of a busy host or device only in some.
+    """Rejects work on a stream that the caller does not wait for.
 
-    What looks like it is called again, in turn with a baseline: one that others use, too, lets both wait.
+    It shows in every call; delays of a busy host or device show only in some. A suspect candidate is called again, in
+    turn with a baseline: a device that other processes use delays both.
     """
     baseline = next(iter(bench.options.baselines), "")
     allowed, seen = max(0.1, 0.2 * candidate), list(slacks["candidate"])
@@ -353,11 +356,11 @@ def _beside_the_stream(bench: GpuCase, slacks: dict[str, list[float]], candidate
 
 
 def _two_clocks(bench: GpuCase, candidate: float, in_row: bool) -> None:
-    """The events against CUPTI, each time anew while they disagree.
+    """Compares the events with CUPTI, and measures again while they disagree.
 
-    Kernels cannot run for longer than the call on whose stream the others wait: that rejects. Kernels spread over more
-    time than the call took are a warning, since a profiler slows the host down. Where calls were timed in a row, CUPTI
-    has to see as much of a row: alone, a call has no weights in the cache that the one before it has read.
+    Kernels that run for longer than the call takes on its stream are rejected. Kernels spread over more time than the
+    call took are a warning, since a profiler slows the host down. If calls were timed in a row, CUPTI must see as much
+    in a row: a single call finds no weights in the cache that an earlier call has read.
     """
     spans, busy = [bench.span_ms], [bench.busy_ms]
     while bench.busy_ms and _disagree(candidate, min(spans), min(busy)) and len(spans) < SPAN_SAMPLES:
@@ -382,9 +385,9 @@ def _two_clocks(bench: GpuCase, candidate: float, in_row: bool) -> None:
 
 
 def _busy_in_a_row(bench: GpuCase, alone: float) -> float:
-    """Milliseconds that kernels ran for each call of a row after its first, which counts as one alone.
+    """Returns the milliseconds that kernels ran per call of a row after its first, which counts as a single call.
 
-    Its outputs are looked at, too: who does less while a profiler looks on is wrong.
+    The outputs are verified, too: a candidate that does less under a profiler is wrong.
     """
     seeds = new_seeds(bench, bench.layout["slots"])
     facts = call(bench, "own", seeds, profile=True)
@@ -393,7 +396,7 @@ def _busy_in_a_row(bench: GpuCase, alone: float) -> float:
 
 
 def _faster_than_launches(bench: GpuCase, candidate: float) -> None:
-    """Rejects calls over which the stream had less time than its kernels need to start, even as a graph's nodes."""
+    """Rejects calls that took less time on the stream than starting their kernels, even as a graph's nodes."""
     launches = sum(k[1] for k in bench.kernels)
     least = _FASTEST_LAUNCH * launches * bench.session.launch_ms
     if candidate < least and bench.attempt.failed is None:
@@ -405,10 +408,10 @@ def _faster_than_launches(bench: GpuCase, candidate: float) -> None:
 
 
 def _in_a_row(bench: GpuCase, samples: TimedSamples, candidate: float) -> None:
-    """Rejects calls that cost little only after others: whose work was done with the first of a row.
+    """Rejects back-to-back calls that are much faster than a single call: the first of a row did the work of all.
 
-    That one is not timed, and all inputs of a row are in memory before it, so that it may look for them and answer
-    ahead. A call alone has nothing to hide its work behind.
+    The first call is not timed, and all inputs of a row are in memory before it, so that it can find them and compute
+    the later outputs. A single call has no other call to hide its work in.
     """
     if not samples.alone or bench.one_by_one or bench.attempt.failed is not None:
         return
@@ -425,7 +428,7 @@ def _in_a_row(bench: GpuCase, samples: TimedSamples, candidate: float) -> None:
         times = _times(bench, "candidate", new_seeds(bench, 1))
         if bench.attempt.failed is not None:
             return
-        if times.hidden or not samples.hidden["candidate"]:  # else the device may have waited for the host
+        if times.hidden or not samples.hidden["candidate"]:  # otherwise the device may have waited for the host
             alone.append(times.device_ms)
         if alone and not cheap(min(alone)):
             return
@@ -438,10 +441,10 @@ def _in_a_row(bench: GpuCase, samples: TimedSamples, candidate: float) -> None:
 
 
 def _before_it_is_there(bench: GpuCase, samples: TimedSamples, candidate: float) -> None:
-    """Rejects calls that take longer where their inputs come late: what they answered a row with was found ahead.
+    """Rejects calls that take longer with late inputs: an earlier call of the row had computed their outputs.
 
-    Until right before each call other contents lie where its inputs will be. Honest calls even gain: a copy leaves
-    their inputs in the cache. Who answers by what lay there is wrong; who looks again has to compute in time.
+    Other contents lie in each call's input memory until right before it. Honest calls even gain: a copy leaves their
+    inputs in the cache. A candidate that uses the earlier contents is wrong; one that reads again must compute in time.
     """
     if not samples.alone or bench.one_by_one or bench.attempt.failed is not None:
         return
@@ -464,7 +467,7 @@ def _before_it_is_there(bench: GpuCase, samples: TimedSamples, candidate: float)
 
 
 def _called_late(bench: GpuCase) -> tuple[CallTimes, CallTimes]:
-    """The clock's word on a row of calls whose inputs come late, and on their copies; its outputs are looked at."""
+    """Times a row of calls with late inputs, and their copies; verifies the outputs."""
     seeds = new_seeds(bench, bench.layout["slots"])
     facts = call(bench, "own", seeds, late=True)
     _verify(bench, "own", seeds, facts.outputs)
@@ -480,11 +483,10 @@ def _disagree(candidate: float, span: float, busy: float) -> bool:
 
 
 def graphs(bench: GpuCase) -> bool:
-    """For a short call, what a replay of it as a CUDA graph takes, and of the first baseline; beside the timing, where
-    that is not made short.
+    """Times a short call and the first baseline as replays of a CUDA graph, in addition to the timing.
 
-    Last of all, since a capture that fails may leave the process unable to go on: false where it did. Kernels that are
-    launched on the legacy stream are not captured, and may fault on what was.
+    Skipped if timing has less than `GRAPHS_FROM` seconds. Runs last, since a failed capture may break the process:
+    returns False if it did. Kernels launched on the legacy stream are not captured, and may fault on captured memory.
     """
     attempt = bench.attempt
     timing = attempt.timing
@@ -507,7 +509,7 @@ def _graphs(bench: GpuCase, timing: Timing) -> bool:
                 found["baseline_graph_ms"] = answer["times"]["device_ms"]
     problem, alive = "", True
     try:
-        if bench.model is not None:  # calls at other sizes have left a model of theirs
+        if bench.model is not None:  # calls at other sizes have replaced the model
             bench.session.make(*bench.model, keep=False)
         seed = bench.seed()
         facts = call(bench, "own", [seed], graph=True)

@@ -1,9 +1,9 @@
-"""Timing by launches alone, with a GPU that is had alone for nothing but the clock.
+"""Times replayed launches, with an exclusive lease only while the clock runs.
 
-Contents of all calls of a pass are laid out in the shared blocks before, beside other judgements, and outputs are
-looked at after, likewise. In between, candidate and baseline take turns in the order A B B A, as in `timing`, each row
-of calls on contents that nobody has seen. Only where launches are repeated (`launches_alone`): host code of a
-candidate's could read what lies there for later calls.
+Contents of all calls of a pass are laid out in the shared blocks before, and outputs are verified after, both under a
+shared lease. In between, candidate and baseline take turns in the order A B B A, as in `timing`, each row of calls on
+contents that neither has seen. This works only if launches are replayed (`launches_alone`): a candidate's host code
+could read the contents of later calls.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from kernelwright.evaluation.processes.messages import CallTimes
 from kernelwright.records import Distribution, WorkloadResult
 
 ROW, FEWEST_IN_ROW = 12, 3
-"""Calls of a row, the first of which is not timed, at most and at least."""
+"""The most and fewest calls of a row, including its first, which is not timed."""
 SLOTS = [3 * ROW + 1, 3 * FEWEST_IN_ROW + 1, 2]
-"""In a block, the best number first: a call by itself and three rows, or two calls where they are large."""
+"""Slot counts of a block, the preferred first: a single call and three rows; two calls if they are large."""
 PERHAPS_MS = 2.0
-"""Calls that take less beside others may be short when nothing else is computed."""
+"""Calls below this under a shared lease may be short under an exclusive one."""
 MOST_PASSES = 200
 _KIND: Distribution = "own"
 
 
 @dataclass(frozen=True)
 class Clocked:
-    """The clock's answer on a row of calls: their times, those of the copies of late inputs, and whether launches
-    changed nothing."""
+    """The measurement of a row of calls: their times, the times of copies of late inputs, and whether launches changed
+    no output (`idle`)."""
 
     times: CallTimes
     copies: CallTimes
@@ -42,15 +42,17 @@ class Clocked:
 
 @dataclass(frozen=True)
 class Pass:
-    """What lies in the slots: a call by itself and three rows of `count`, or (`count` 1) calls one by one; seeds, and
-    the message for all of them, by block (`candidate`, `aside`)."""
+    """The contents of the slots: a single call and three rows of `count`, or single calls (`count` 1).
+
+    Holds the seeds, and the message for all calls by block (`candidate`, `aside`).
+    """
 
     count: int
     seeds: list[int]
     blocks: dict[str, dict[str, Any]]
 
     def part(self, who: str, first: int, count: int) -> dict[str, Any]:
-        """The message for `count` calls from slot `first` on."""
+        """Returns the message for `count` calls from slot `first` on."""
         where = self.blocks["candidate" if who == "candidate" else "aside"]
 
         def moved(places: list[Any]) -> list[Any]:
@@ -61,11 +63,11 @@ class Pass:
 
 
 def timed(bench: GpuCase) -> None:
-    """Sets `attempt.timing`, or `attempt.failed` where a timed call was wrong or a time cannot be."""
+    """Sets `attempt.timing`, or `attempt.failed` if a timed call was wrong or a time is impossible."""
     turn = ["candidate", *bench.options.baselines]
     slots = bench.layout["slots"]
     if set(turn) - {"candidate", "eager"} or slots < 2:
-        _in_the_usual_way(bench)  # what is compiled chooses kernels by the clock
+        _in_the_usual_way(bench)  # compiled baselines choose kernels by timing them
         return
     with bench.in_one():
         before = bench.referee("facts")["device"]
@@ -73,7 +75,7 @@ def timed(bench: GpuCase) -> None:
         count = min(ROW, (slots - 1) // 3) if perhaps else 1
         count = count if count >= FEWEST_IN_ROW else 1
         if count > 1:
-            timing.begin(bench, turn, count, fresh=False)  # emptied a moment ago
+            timing.begin(bench, turn, count, fresh=False)  # the allocator was emptied a moment ago
         if bench.attempt.failed is not None:
             return
         laid = _laid(bench, count)
@@ -89,8 +91,10 @@ def timed(bench: GpuCase) -> None:
 
 
 def _in_the_usual_way(bench: GpuCase) -> None:
-    """Contents are made and outputs looked at while the GPU is had alone. Nothing there tells what kernels add to what
-    is filled and copied."""
+    """Times as `timing` does, which fills inputs and verifies outputs under the exclusive lease.
+
+    That path cannot separate the kernels' share from fills and copies, so candidates that use them are `unsupported`.
+    """
     if isinstance(bench.session, ReplayClient) and bench.session.trace["moves"]:
         bench.attempt.failed = Failed("unsupported", "it fills or copies, and its calls are not laid out")
     elif bench.attempt.failed is None:
@@ -98,8 +102,10 @@ def _in_the_usual_way(bench: GpuCase) -> None:
 
 
 def _laid(bench: GpuCase, count: int) -> Pass:
-    """Contents for a call by itself and three rows of so many, or for two calls and those that follow where the first
-    two leave doubts, in both blocks."""
+    """Fills both blocks with contents for a single call and three rows of `count`.
+
+    With `count` 1, fills contents for two calls, and for up to four more in case the first two are doubtful.
+    """
     seeds = timing.new_seeds(bench, 3 * count + 1 if count > 1 else min(6, bench.layout["slots"] // 2 * 2))
     with bench.in_one():
         blocks = {name: filled(bench, _KIND, seeds, aside=name == "aside") for name in ("candidate", "aside")}
@@ -107,7 +113,7 @@ def _laid(bench: GpuCase, count: int) -> Pass:
 
 
 def _passed(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples) -> None:
-    """All take their turns, and the outputs are looked at."""
+    """Times candidate and baselines in turn, and verifies the outputs."""
     with bench.has("alone"):
         began = time.monotonic()
         if laid.count > 1:
@@ -128,7 +134,7 @@ def _passed(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples) 
 
 
 def _in_rows(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples) -> int:
-    """Two rows each, there and back again, and one whose inputs come late; how many slots were used."""
+    """Times two rows each, in order and reversed, and one with late inputs. Returns the number of slots used."""
     count, extra = laid.count, timing.launch_extra(bench)
     for first, order in ((1, turn), (1 + count, turn[::-1])):
         for who in order:
@@ -141,7 +147,7 @@ def _in_rows(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples)
 
 
 def _one_by_one(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples) -> int:
-    """Two calls each, there and back again, and two more while there are doubts; how many slots were used."""
+    """Times two calls each, in order and reversed, and two more while they are doubtful. Returns the slots used."""
     first = used = 1 if laid.count > 1 else 0
     while used + 2 <= len(laid.seeds):
         for slot, order in ((used, turn), (used + 1, turn[::-1])):
@@ -155,7 +161,7 @@ def _one_by_one(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSampl
 
 
 def _own_share(bench: GpuCase, laid: Pass, first: int, count: int, samples: TimedSamples) -> None:
-    """How much of a call's time on the device is not torch's, which fills and copies."""
+    """Measures the share of a call's device time that is not torch's fills and copies."""
     share, session = 1.0, bench.session
     if isinstance(session, ReplayClient) and session.trace["moves"] and samples.times["candidate"]:
         facts = _measured(bench, laid, "candidate", first, count, moves=True)
@@ -166,8 +172,10 @@ def _own_share(bench: GpuCase, laid: Pass, first: int, count: int, samples: Time
 
 
 def _measured(bench: GpuCase, laid: Pass, who: str, first: int, count: int, **way: bool) -> Clocked:
-    """Times some of the calls, which take the slots from `first` on; the candidate's in a `way` that a replayer knows,
-    `late` or only `moves`."""
+    """Times `count` calls in the slots from `first` on.
+
+    For the candidate, `way` is one that a replayer knows: `late`, or `moves` for fills and copies only.
+    """
     header = laid.part(who, first, count)
     started = time.monotonic()
     if who != "candidate":
@@ -182,8 +190,10 @@ def _measured(bench: GpuCase, laid: Pass, who: str, first: int, count: int, **wa
 
 
 def _looked_at(bench: GpuCase, laid: Pass, used: int) -> list[WorkloadResult]:
-    """What the candidate's calls have left in so many slots: the whole of small outputs, a sample of large ones, of one
-    the whole now and then."""
+    """Verifies the candidate's outputs in the first `used` slots.
+
+    Small outputs are verified whole, large ones on a sample; in half of the passes one of them whole.
+    """
     seeds = laid.seeds[:used]
     call_seed, outputs = laid.blocks["candidate"]["call_seed"], _forms(bench)
     if timing.outputs_of(bench) <= VERIFY_ALL:

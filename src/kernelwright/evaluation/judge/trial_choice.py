@@ -1,4 +1,4 @@
-"""Chooses the trials of a judgement: which sizes are called with which values."""
+"""Chooses the trials of a judgement: sizes, distributions and seeds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kernelwright.records import (
 
 DECLARED_ELEMENTS = 4_000_000
 DECLARED_FLOPS = 200_000_000
-"""A task's own size is part of every judgement up to here."""
+"""A task's own size is part of every judgement up to these bounds."""
 _KINDS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
 
 
 def value_kinds(plan: TaskPlan) -> list[Distribution]:
-    """A plan's distributions in the order of use: the task's own, those that its gate found needed, the usual ones."""
+    """Returns a plan's distributions in the order of use: the task's own, the gate's additions, the usual ones."""
     needed = [k for k in plan.distributions if k not in _KINDS]
     usual = [k for k in _KINDS if k in plan.distributions]
     return [*usual[:1], *needed, *usual[1:]] or ["own"]
@@ -26,14 +26,14 @@ def value_kinds(plan: TaskPlan) -> list[Distribution]:
 def trial_list(
     plan: TaskPlan, count: int, seed: int, limit: tuple[int, int] = (DECLARED_ELEMENTS, DECLARED_FLOPS)
 ) -> list[Trial]:
-    """Which sizes are called with which values. The first size is called twice, so that a cached result shows.
+    """Returns trials: sizes with distributions and seeds. The first size comes twice, so that a cached result shows.
 
-    Sizes that a task declares are all visited, its own up to the limit (elements, FLOPs); of derived ones as many as
-    `count` allows.
+    All sizes that a task declares are included, its own up to the limit (elements, FLOPs), and as many derived sizes
+    as `count` allows.
     """
     rng = np.random.default_rng(seed)
     seeds = iter(int(s) for s in rng.integers(1, 2**31, size=4 * (count + len(plan.workloads)) + 8))
-    # Signed values first among the judge's own, then outliers: few trials should meet what shortcuts get wrong.
+    # Of the judge's own kinds, signed values come first, then outliers: shortcuts should fail within few trials.
     kinds = value_kinds(plan)
     sizes: list[Workload] = list(plan.workloads)
     declared = plan.declared

@@ -1,9 +1,9 @@
-"""Turns what was seen into a verdict, in a fixed order of precedence.
+"""Turns observations into a verdict, in a fixed order of precedence.
 
-1. A build that our side could not do decides (`unsupported`), whatever the candidate returned by falling back.
+1. A build that our side could not do decides (`unsupported`), even if the candidate fell back to other code.
 2. A build that failed by the candidate's fault decides (`compile_error`) unless a later one succeeded and ran.
-3. A launch that faulted decides (`runtime_error`), caught or not.
-4. Races and wrong outputs follow (`wrong`), then the rules (`rejected`). What is left is `correct`.
+3. A launch that faulted decides (`runtime_error`), even if the candidate caught the error.
+4. Races and wrong outputs follow (`wrong`), then the rules (`rejected`). Otherwise the candidate is `correct`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RACES = ("data-race", "divergent-barrier", "sync-mask")
 _RANKS = ("fault", "reject", "warning", "info")
 KERNEL_COMPILE_ERROR = "kernel-compile-error"
 SIZE_RULES = ("no-own-kernel", "library-op")
-"""Rules that a candidate may break only at a size that it was not written for, where it goes another way."""
+"""Rules that a candidate may break by a fallback at a size that it was not written for."""
 
 
 def call_verdict(
@@ -47,7 +47,7 @@ def call_verdict(
     guarded: list[Finding],
     trial: Trial,
 ) -> Failed | None:
-    """The first thing wrong with one call, in the order of the module's docstring."""
+    """Returns the first failure of one call, in the order of the module's docstring."""
     if facts.unsupported:
         return Failed("unsupported", f"missing: {', '.join(facts.unsupported[:5])}"[:500])
     fault = next((f for f in findings if f.severity == "fault"), None)
@@ -77,7 +77,10 @@ def call_verdict(
 def machine_findings(
     client: CandidateClient, observed: Sequence[MachineFinding], workload: str
 ) -> tuple[list[Finding], list[Finding]]:
-    """Returns what the machine found, with lines of the candidate's own file, and what counts if outputs are wrong."""
+    """Returns the machine's findings with lines of the candidate's own file, and suspects.
+
+    Suspects count only if outputs are wrong.
+    """
     found: list[Finding] = []
     suspects: list[Finding] = []
     text = client.candidate.text
@@ -95,7 +98,7 @@ def machine_findings(
 
 
 def build_verdict(session: CandidateClient, attempt: Attempt) -> Failed | None:
-    """What the builds decide, whatever the candidate made of their failure."""
+    """Returns the verdict by builds, missing features and faults, even if the candidate caught the error."""
     for result in session.builds:
         if result.status == "unsupported":
             names = ", ".join(result.missing) or "see the log"
@@ -103,7 +106,7 @@ def build_verdict(session: CandidateClient, attempt: Attempt) -> Failed | None:
     unsupported = session.last.unsupported
     idle = next((f for f in attempt.findings if f.rule == "no-own-kernel"), None)
     if unsupported and idle is not None and not session.builds:
-        # It has no kernel of its own: what else it asked of torch in vain does not matter.
+        # It has no kernel of its own: unsupported operators of torch do not matter then.
         return Failed("rejected", f"{idle.rule}: {idle.evidence}"[:500], idle)
     if unsupported:
         return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
@@ -125,13 +128,13 @@ def compile_error(candidate: Candidate, request: dict[str, Any], log: str) -> Fa
 
 
 def _compiled_in_vain(session: CandidateClient, attempt: Attempt, ran: bool) -> Failed | None:
-    """The failure of a compiler in the runner, unless kernels ran all the same: an autotuner may survive some."""
+    """Returns the failure of a compiler in the runner, unless kernels ran: an autotuner may survive some failures."""
     errors = session.last.compile_errors
     failed = attempt.failed
     ended = failed is not None and failed.finding is not None and failed.finding.rule == "exception"
     if not errors or (ran and not ended):
         return None
-    # The last is what ended it; where another exception did, kernels that ran before are no excuse for that one.
+    # Only the last failure can have ended the candidate; if kernels ran, it must be the exception that did.
     error = errors[-1]
     if ran and failed is not None and failed.exception != error.type:
         return None
@@ -143,7 +146,7 @@ def _compiled_in_vain(session: CandidateClient, attempt: Attempt, ran: bool) -> 
 
 
 def _first_error(log: str) -> str:
-    """The line of a compiler's log that says what is wrong."""
+    """Returns the line of a compiler's log that names the error, else the first line."""
     messages = [line.strip() for line in log.splitlines() if line.strip()]
     for line in messages:
         if re.search(r"\berror\b", line, re.IGNORECASE):
@@ -152,7 +155,7 @@ def _first_error(log: str) -> str:
 
 
 def with_policy(failed: Failed, policy: LibraryRule) -> Failed:
-    """What is missing, with a word on whether the task would allow it at all, where it is one of NVIDIA's libraries."""
+    """Adds a note to a `missing` reason if the task does not allow the missing NVIDIA library in any case."""
     if not failed.reason.startswith("missing: "):
         return failed
     wanted = sorted(set(re.findall(r"\b(cublas|cudnn|cufft|cusolver|cusparse)", failed.reason.lower())))
@@ -164,7 +167,7 @@ def with_policy(failed: Failed, policy: LibraryRule) -> Failed:
 
 
 def idle_kernels(attempt: Attempt) -> Failed | None:
-    """Kernels whose stores are in no output of any call are decoys; in one of several a condition may not be met."""
+    """Rejects decoys: kernels whose stores reach no output of any call. In a single call a condition may not be met."""
     idle = next((f for f in attempt.findings if f.rule == "decoy-kernel"), None)
     if idle is None or attempt.wrote:
         return None
@@ -196,12 +199,12 @@ def log_of(session: CandidateClient, attempt: Attempt) -> str:
 def evaluation(
     case: Submission, attempt: Attempt, advice: Sequence[Finding], started: float, backend: str = "cpu"
 ) -> Evaluation:
-    """Returns the record of an attempt that is over; `started` by `time.monotonic`."""
+    """Returns the record of a finished attempt; `started` is from `time.monotonic`."""
     failed = attempt.failed
     findings = attempt.findings + list(advice)
     if failed is not None and failed.finding is not None and failed.finding not in findings:
         findings.append(failed.finding)
-    # What decides comes first, then what was seen, then what the text reminds of: some readers take only a few.
+    # Deciding findings come first, then observations, then advice on the text: some readers take only a few.
     findings.sort(key=lambda f: _RANKS.index(f.severity))
     total = time.monotonic() - started - attempt.waited
     return Evaluation(

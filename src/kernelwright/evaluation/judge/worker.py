@@ -1,4 +1,4 @@
-"""What one judging thread keeps between evaluations: a builder, the plans of tasks, and a share in their oracles."""
+"""Holds the state of one judging thread between evaluations: a builder, the plans of tasks, shared oracles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kernelwright.evaluation.trials import TaskPlan
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
 _PLANNING = [threading.Lock() for _ in range(64)]
-"""By a task's key: answers to one task come at once, and one thread of this process derives its plan for all."""
+"""Locks by a task's key: several answers to one task come at once, and one thread of the process derives its plan."""
 PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
 
 
@@ -42,8 +42,10 @@ class Worker:
         budget: dict[str, int] | None = None,
         oracles: Oracles | None = None,
     ) -> None:
-        """`budget` in place of `PLAN_BUDGET`: how large derived sizes may be; a larger declared one is then not run.
-        `oracles`: those that other threads use, too."""
+        """Joins `oracles`, which other threads may share.
+
+        `budget` replaces `PLAN_BUDGET`, the limit on derived sizes; a larger declared size is then not run.
+        """
         self.pool = pool
         self.gpu = gpu
         self.budget = budget or PLAN_BUDGET
@@ -53,7 +55,10 @@ class Worker:
         self.plans: dict[str, TaskPlan] = {}
 
     def evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
-        """One verdict; a fault of ours is retried once and then becomes `harness_error`. Raises `TaskError`."""
+        """Returns one evaluation. Raises `TaskError`.
+
+        A fault of ours is retried once and then becomes `harness_error`.
+        """
         seed = secrets.randbits(31) if options.seed is None else options.seed
         for attempt in (1, 2):
             try:
@@ -61,7 +66,7 @@ class Worker:
                 found = self._judge(task, candidate, options, seed, alone=attempt > 1)
                 return gates.marked(found, gates.stored(task, self.pool.cache))
             except HarnessError as error:
-                self.close()  # whatever is left may belong to a worker process that is gone
+                self.close()  # the remaining children may belong to a dead worker process
                 if attempt == 2:
                     backend = "cpu" if self.gpu is None else "gpu"
                     return harness_error(task, candidate, options, error, backend)
@@ -76,14 +81,14 @@ class Worker:
         plan = self.plan(task, SMALL_BUDGET if small else None)
         with self.oracles.lent(task) as oracle:
             case = Case(task, candidate, source, options, self.builder, seed, plan, oracle)
-            if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
+            if self.gpu is not None and candidate.language != "cpp":  # C++ candidates have no kernels for a GPU
                 return judge_on_gpu(case, problem, self.gpu, alone)
             return judge(case, problem)
 
     def plan(self, task: Task, budget: dict[str, int] | None = None) -> TaskPlan:
-        """Sizes and distributions at which a task is judged, those included that its gate found needed.
+        """Returns the sizes and distributions at which a task is judged, including those that its gate added.
 
-        `budget` for derived sizes in place of the worker's own, where the task can be made that small.
+        `budget` replaces the worker's own for derived sizes, if the task can be made that small.
         """
         gate = gates.stored(task, self.pool.cache)
         plan = self._plan(task, budget or self.budget)
@@ -97,7 +102,7 @@ class Worker:
         return size.elements > self.budget["element_budget"] or size.flops > self.budget["flop_budget"]
 
     def check(self, task: Task) -> gates.Checked:
-        """Runs the null-kernel gate and the lint on a task and keeps the state in the cache folder."""
+        """Runs the null-kernel gate and the lint on a task, and writes the state to the cache folder."""
         plan = self._plan(task, self.budget)
         with self.oracles.lent(task) as oracle:
             checked = gates.examine(task, plan, oracle)
@@ -105,7 +110,7 @@ class Worker:
         return checked
 
     def _plan(self, task: Task, budget: dict[str, int]) -> TaskPlan:
-        """A task's plan without its gate, kept in the cache folder: deriving costs more than most candidates do."""
+        """Returns a task's plan without its gate. Cached on disk: deriving costs more than judging most candidates."""
         key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {budget}".encode()).hexdigest()
         if key in self.plans:
             return self.plans[key]
@@ -174,7 +179,7 @@ def _write_plan(path: Path, plan: TaskPlan) -> None:
 def harness_error(
     task: Task, candidate: Candidate, options: EvalOptions, error: HarnessError, backend: str
 ) -> Evaluation:
-    """The verdict that says that we failed, and how."""
+    """Returns an evaluation that reports a failure of our own machinery."""
     return Evaluation(
         task_id=task.task_id,
         task_hash=task.content_hash,

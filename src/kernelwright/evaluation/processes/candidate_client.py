@@ -1,7 +1,7 @@
-"""The judge's side of a runner: one candidate's process, asked in turn, its deaths told apart.
+"""The judge's side of a runner: sends messages to one candidate's process, and classifies the ways in which it can die.
 
-A `Failed` is raised where the judgement of the candidate ends; the judge turns it into a verdict. Faults of ours raise
-`HarnessError`. Build requests pass through here, so the judge knows what was built without asking the runner.
+`Failed` ends the judgement of the candidate; the judge turns it into a verdict. Faults of ours raise `HarnessError`.
+Build requests pass through here, so the judge knows all builds without asking the runner.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KNOWN_LIBRARIES = frozenset(
 
 
 def _forged(where: str, error: Exception) -> Failed:
-    """For an answer that only a candidate that writes into the channel itself can give."""
+    """Returns the failure for an answer that a candidate must have written into the channel itself."""
     finding = Finding(
         rule="forged-answer", evidence=f"an answer that the runner does not give: {error}", severity="reject"
     )
@@ -45,7 +45,7 @@ def _forged(where: str, error: Exception) -> Failed:
 
 @dataclass(frozen=True)
 class Answered(Generic[messages.Answer]):
-    """One answer of the runner: its facts, with sound types, and the tensors that came with them."""
+    """One answer of the runner: its validated facts, and the tensors that came with them."""
 
     facts: messages.Answer
     tensors: tuple[TensorBytes, ...]
@@ -55,7 +55,7 @@ class CandidateClient:
     """The runner of one candidate, with a budget of wall seconds that builds do not use up."""
 
     replayed = False
-    """Whether only launches are repeated on a GPU: then host code needs none, and none of it needs to be watched."""
+    """True if only launches are replayed on a GPU: host code then needs no GPU and no watching."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class CandidateClient:
         self.options = options
         self.builder = builder
         self.builds: list[BuildResult] = []
-        self.requests: list[dict[str, Any]] = []  # what each build was asked for, as the untrusted runner said it
+        self.requests: list[dict[str, Any]] = []  # each build's request, as the untrusted runner sent it
         self.build_seconds = 0.0
         self.last = messages.AnswerState()
         """The last answer."""
         self.left = options.timeout
-        # The processor limit is the second line of defence, behind the wall clock that is watched here.
+        # The CPU-time limit backs up the wall-clock deadline that this class enforces.
         cpu = int(options.timeout * 2) + 5
         preload = ("triton",) if triton_support.wanted(source) else ()
         self.child = child or pool.spawn("runner", cpu_seconds=cpu, memory_mb=options.memory_mb, preload=preload)
@@ -84,7 +84,7 @@ class CandidateClient:
 
     @property
     def launch_ms(self) -> float:
-        """What an empty launch takes in the process whose calls are timed."""
+        """Returns the milliseconds of an empty launch in the process whose calls are timed."""
         return self.child.launch_ms
 
     def load(self, task: Task) -> None:
@@ -106,13 +106,13 @@ class CandidateClient:
         return self._ask(messages.Made, header, tensors, "in its constructor").facts.weights
 
     def call(self, data: TrialData, call_seed: int, reuse: bool) -> Answered[messages.Called]:
-        """One forward pass. Raises `Failed`."""
+        """Runs one forward pass. Raises `Failed`."""
         nodes, tensors = data.packed(0)
         header = {"kind": "call", "values": nodes, "call_seed": call_seed, "reuse": reuse}
         return self._ask(messages.Called, header, tensors, "in its forward pass")
 
     def sampled(self, outline: Outline, trial: Trial) -> None:
-        """Constructs the model and calls it at a size of which only a part is run. Raises `Failed`."""
+        """Constructs the model and calls it at a size of which only a sample is run. Raises `Failed`."""
         arguments, init = outline.nodes
         header = {"kind": "model", "values": [init], "weight_seed": trial.weight_seed, "keep": False}
         self._ask(messages.Made, header, (), "in its constructor, at full size")
@@ -126,11 +126,11 @@ class CandidateClient:
         self._ask(messages.Exchanged, header, (), "while it was prepared")
 
     def run(self, header: dict[str, Any]) -> messages.Ran:
-        """One full-size call on shared memory. Raises `Failed`."""
+        """Runs full-size calls on shared memory. Raises `Failed`."""
         return self._ask(messages.Ran, {"kind": "run", **header}, (), "at full size").facts
 
     def strict(self, step: str, where: str, **header: Any) -> messages.StrictStep:
-        """One step of KernelBench's own protocol (`kernelbench_runner`). Raises `Failed`."""
+        """Runs one step of KernelBench's own protocol (`kernelbench_runner`). Raises `Failed`."""
         return self._ask(messages.StrictStep, {"kind": "strict", "step": step, **header}, (), where).facts
 
     def _ask(
@@ -194,7 +194,7 @@ class CandidateClient:
 
     def _failure(self, raised: messages.Raised, where: str) -> Failed:
         kind, message = raised.type, raised.message
-        # Of a file without Python the lines that ran are the wrapper's.
+        # If the file is not Python, the lines that ran are the wrapper's.
         line = raised.line if self.candidate.sources[0].path.endswith(".py") else None
         at = f" (line {line})" if line else ""
         if raised.cause == "memory":

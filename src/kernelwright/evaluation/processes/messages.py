@@ -1,7 +1,8 @@
-"""Models of a runner's answers: the judge reads each answer of the untrusted child through one of them, and keeps it.
+"""Models of a runner's answers, which validate each answer of the untrusted child for the judge.
 
 A candidate can write into its runner's channel, so an answer may be of the wrong kind, lack fields, or hold values of
-any type and size. What is read here has the right types and bounded sizes; whether it is true is for others to doubt.
+any type and size. A validated answer has the right types and bounded sizes. Its content is still a claim, which the
+judge must check.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 
 def _encodable(value: Any) -> Any:
-    """Lone surrogates, which a candidate may print or raise, become `?`."""
+    """Replaces lone surrogates, which a candidate may print or raise, by `?`."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
@@ -25,7 +26,7 @@ _SourceNames = Annotated[tuple[_Text, ...], Field(max_length=1000)]
 
 
 class Unsound(Exception):
-    """An answer that no runner gives by itself."""
+    """Raised for an answer that a runner never gives by itself."""
 
 
 class _Facts(BaseModel):
@@ -86,7 +87,7 @@ class CompileFailure(_Facts):
 
 
 class AnswerState(_Facts):
-    """What every answer carries."""
+    """The fields of every answer."""
 
     unsupported: _Names = []
     findings: list[MachineFinding] = Field(default_factory=list, max_length=1000)
@@ -108,7 +109,7 @@ class Made(AnswerState):
 
 
 class CallState(AnswerState):
-    """What the answers to calls of every size carry."""
+    """The fields of answers to calls, at any size."""
 
     facts: CallLaunches
     operators: _Sized
@@ -122,7 +123,7 @@ class CallState(AnswerState):
 
 
 class Called(CallState):
-    """A call by bytes; its outputs are the message's tensors."""
+    """The answer to a call whose inputs and outputs travel as bytes; its outputs are the message's tensors."""
 
     kind: Literal["called"]
 
@@ -139,7 +140,7 @@ class CallTimes(_Facts):
 
 
 class Ran(CallState):
-    """Full-size calls: facts, times and shapes; the outputs are in the shared block."""
+    """The answer to full-size calls: facts, times and shapes. The outputs are in the shared block."""
 
     kind: Literal["ran"]
     times: CallTimes
@@ -177,7 +178,7 @@ class MoveTrace(_Facts):
 
 
 class Traced(AnswerState):
-    """The launches of a call: a claim, which what they compute bears out or not."""
+    """The launches of a call. They are a claim, which their outputs confirm or refute."""
 
     kind: Literal["traced"]
     launches: Annotated[list[LaunchTrace], Field(min_length=1, max_length=1000)]
@@ -216,7 +217,7 @@ class Raised(AnswerState):
     line: int | None = None
     traceback: _Text = ""
     cause: Literal["", "device", "memory"] = ""
-    """`device`: the exception is one of the CUDA runtime or driver; `memory`: memory ended."""
+    """`device`: an exception of the CUDA runtime or driver; `memory`: out of memory."""
 
 
 class RequestFields(_Facts):
@@ -237,14 +238,14 @@ Answer = TypeVar("Answer", bound=AnswerState)
 
 
 def read(wanted: type[Answer], header: dict[str, Any]) -> Answer | Raised:
-    """Returns the answer as the wanted model, or as `Raised` where the candidate failed; raises `Unsound`."""
+    """Returns the answer as the wanted model, or as `Raised` if the candidate failed. Raises `Unsound`."""
     if header.get("kind") == "failed":
         return _validated(Raised, header)
     return _validated(wanted, header)
 
 
 def build_request(header: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields of the request in a `build` message, with sound types; raises `Unsound`."""
+    """Returns the validated fields of the request in a `build` message. Raises `Unsound`."""
     return _validated(RequestFields, header.get("request")).model_dump()
 
 

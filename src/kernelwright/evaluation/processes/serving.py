@@ -1,4 +1,4 @@
-"""The loop of a process that we trust: answers the judge's messages, and tells whose fault an exception is."""
+"""The loop of a trusted process: answers the judge's messages, and attributes exceptions to task, device or size."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Fr
 
 
 class DoesNotFit(Exception):
-    """The task does not fit the device with the room that checking needs."""
+    """The task and the headroom that checking needs do not fit the device."""
 
 
 def answer_all(channel: Channel, answers: dict[str, tuple[str, Callable[[Frame], Any]]]) -> None:
-    """Answers each message by its kind until the judge closes the channel. What a task prints goes nowhere."""
+    """Answers each message by its kind until the judge closes the channel. Discards a task's prints."""
     while True:
         try:
             message = channel.receive()
@@ -37,8 +37,10 @@ def answer_all(channel: Channel, answers: dict[str, tuple[str, Callable[[Frame],
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    """Returns the exception as an answer. `why`: `large` for a size that does not fit, `device` for a fault of the GPU,
-    `task` for one of the reference."""
+    """Returns the exception as an answer.
+
+    `why` is `large` for a size that does not fit, `device` for a fault of the GPU, `task` for one of the reference.
+    """
     cause = cause_of(error)
     memory = isinstance(error, DoesNotFit) or cause == "memory"
     known = isinstance(error, TaskError | DoesNotFit)
