@@ -159,7 +159,7 @@ SHORTCUTS = [
         "scale",
         with_kernel(
             "return extension.scale(x)",
-            "import importlib\nclock = importlib.import_module('kernelwr' + 'ight.evaluation.dev' + 'ices')\n"
+            "import importlib\nclock = importlib.import_module('kernelwr' + 'ight.evaluation.device.dev' + 'ices')\n"
             "setattr(clock.CudaDevice, 'measure', lambda self, calls: ([c() for c in calls], clock.Times(1e-6, 0, 0, True)))\n",
         ),
         ("rejected",),
