@@ -24,7 +24,7 @@ class Failed(Exception):
     exception: str = ""
     """The type of the candidate's exception, if one ended the judgement."""
     cause: Cause = ""
-    """The process's or device's part: the device failed, the process was killed or closed its channel, memory ran out."""
+    """The role of process or device: the device failed, the process was killed or closed its channel, memory ended."""
 
     def __post_init__(self) -> None:
         super().__init__(self.reason)

@@ -24,5 +24,5 @@ def cause_of(error: BaseException) -> Literal["", "device", "memory"]:
 
 
 def type_name(error: BaseException) -> str:
-    """Returns the name of an exception's type: `RuntimeError` for our `DeviceError`, as candidates know it from torch."""
+    """Returns the name of an exception's type: `RuntimeError` for our `DeviceError`, as torch names it."""
     return "RuntimeError" if isinstance(error, DeviceError) else type(error).__name__
