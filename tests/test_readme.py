@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import shlex
@@ -14,8 +15,10 @@ from running import Command
 from kernelwright.cli import app
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "kernelwright"
 README = (ROOT / "README.md").read_text()
 CLI = (ROOT / "docs" / "cli.md").read_text()
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 EVALUATION = (ROOT / "docs" / "evaluation.md").read_text()
 TREE = typer.main.get_command(app)
 
@@ -71,6 +74,53 @@ def test_the_list_of_modules_is_up_to_date() -> None:
 def test_readme_links_every_page() -> None:
     pages = [f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")]
     assert [page for page in pages if f"({page})" not in README] == []
+
+
+def _defined(path: Path) -> set[str]:
+    """The dotted names that a module defines, those of its classes' members included, and the names it imports."""
+    found: set[str] = set()
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(prefix + node.name)
+                if isinstance(node, ast.ClassDef):
+                    visit(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, ast.ImportFrom):
+                found.update(alias.asname or alias.name for alias in node.names)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")).body, "")
+    return found
+
+
+def _exists(name: str) -> bool:
+    """Tells whether some module, named by the end of its dotted name, defines the rest of `name`."""
+    parts = name.split(".")
+    for cut in range(1, len(parts)):
+        module, rest = "/".join(parts[:cut]), ".".join(parts[cut:])
+        paths = [*PACKAGE.glob(f"**/{module}.py"), *PACKAGE.glob(f"**/{module}/__init__.py")]
+        if any(rest in _defined(path) for path in paths):
+            return True
+    return False
+
+
+def test_the_walks_name_what_exists() -> None:
+    text = ARCHITECTURE.split("## Three walks", 1)[1]
+    walks = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
+    assert len(walks) == 3
+    for walk in walks:
+        numbers = [int(n) for n in re.findall(r"^(\d+)\. ", walk, re.MULTILINE)]
+        assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) <= 20
+    names = [n for n in re.findall(r"`([\w.]+)`", text) if "." in n and not n.endswith(".py")]
+    assert len(names) > 50
+    assert [name for name in names if not _exists(name)] == []
+
+
+def test_files_and_folders_of_the_architecture_exist() -> None:
+    names = set(re.findall(r"`([\w/]+(?:\.py|/))`", ARCHITECTURE))
+    roots = (ROOT, PACKAGE, PACKAGE / "evaluation", PACKAGE / "evaluation" / "judge")
+    assert len(names) > 40
+    assert [name for name in sorted(names) if not any((root / name).exists() for root in roots)] == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/measured.md"])
