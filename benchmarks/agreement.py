@@ -1,11 +1,11 @@
-"""Where our verdicts and KernelBench's differ on the candidates of a JSONL file, and what the evidence says is why.
+"""Compares our verdicts with KernelBench's on the candidates of a JSONL file, and names the cause of each difference.
 
     python benchmarks/agreement.py --jsonl FILE --json OUT.json [--md OUT.md] [--backend auto] [--jobs 4]
 
-Each row's candidate is judged three times in a row by one worker: by us with libraries allowed, by KernelBench's
-protocol (`strict_kernelbench`), and, where the first says `correct`, by us from scratch. OUT is written anew after
-every row, so that an interrupted run loses only what was in flight; rows that were not reached are listed as such.
-Progress goes to stderr. On a GPU both judges time; the GPU's lease keeps their measurements apart.
+One worker judges each row's candidate three times in a row: by us with libraries allowed, by KernelBench's protocol
+(`strict_kernelbench`), and, where the first verdict is `correct`, by us from scratch. OUT is rewritten after every row,
+so that an interrupted run loses only the rows in flight. Rows that were not reached are listed. Progress goes to
+stderr. On a GPU both judges time; the GPU's lease separates their measurements.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Facts = dict[str, Any]
 
 
 def facts_of(evaluation: Evaluation) -> Facts:
-    """What the table and the search for causes need of one verdict."""
+    """Returns the facts of one verdict that the table and the search for causes need."""
     timing = evaluation.timing
     return {
         "verdict": evaluation.verdict,
@@ -61,7 +61,7 @@ def _failing(result: WorkloadResult, index: int) -> Facts:
 
 
 def why(ours: Facts, strict: Facts) -> str:
-    """The cause of a difference, `category: evidence`, from what both verdicts carry; empty where they agree."""
+    """Returns the cause of a difference as `category: evidence`, from both verdicts; empty where they agree."""
     mine, theirs = ours["verdict"], strict["verdict"]
     if mine == theirs == "correct":
         return _why_speed(ours, strict)
@@ -81,7 +81,7 @@ def why(ours: Facts, strict: Facts) -> str:
 
 
 def _why_we_refuse(ours: Facts) -> str:
-    """Ours is not correct, KernelBench's is."""
+    """Returns the cause where KernelBench's verdict is correct and ours is not."""
     failing, reason = ours["failing"], ours["reason"]
     if ours["verdict"] == "rejected":
         return f"rule: {reason}"
@@ -112,7 +112,7 @@ def _why_we_refuse(ours: Facts) -> str:
 
 
 def _why_they_refuse(strict: Facts) -> str:
-    """Ours is correct, KernelBench's is not."""
+    """Returns the cause where our verdict is correct and KernelBench's is not."""
     failing = strict["failing"]
     if strict["verdict"] in ("compile_error", "runtime_error"):
         return f"{'compile' if strict['verdict'] == 'compile_error' else 'fault'}: strict: {strict['reason']}"
@@ -125,7 +125,7 @@ def _why_they_refuse(strict: Facts) -> str:
 
 
 def _why_speed(ours: Facts, strict: Facts) -> str:
-    """Both are correct: which of the two times differs, where the speedups do."""
+    """Tells which of the two times differs, where both verdicts are correct and the speedups differ."""
     a, b = ours["speedup"], strict["speedup"]
     if a is None or b is None or max(a, b) <= (1 + APART) * min(a, b):
         return ""
@@ -139,7 +139,7 @@ def _why_speed(ours: Facts, strict: Facts) -> str:
 
 
 def judged(row: Row, evaluator: Evaluator, options: EvalOptions, strict: EvalOptions) -> Facts:
-    """All verdicts on one row."""
+    """Returns all verdicts on one row."""
     assert row.task is not None and row.candidate is not None
     free = options.changed(policy="libraries")
     scratch = options.changed(policy="from_scratch", trials=1, timing_seconds=0.0)
@@ -157,7 +157,7 @@ def judged(row: Row, evaluator: Evaluator, options: EvalOptions, strict: EvalOpt
 
 
 def summary(rows: Iterable[Facts]) -> Facts:
-    """How often the two agree, and how often each cause is named."""
+    """Counts how often the two agree, and how often each cause is named."""
     both = [r for r in rows if "why" in r]
     pairs = Counter(f"{r['ours']['verdict']} / {r['strict']['verdict']}" for r in both)
     passed = [(r["ours"]["verdict"] == "correct", r["strict"]["verdict"] == "correct") for r in both]
@@ -172,7 +172,7 @@ def summary(rows: Iterable[Facts]) -> Facts:
 
 
 def table(rows: Iterable[Facts]) -> list[str]:
-    """The rows as a Markdown table."""
+    """Returns the rows as a Markdown table."""
     head = ("task", "ours", "from scratch", "KernelBench", "our speedup", "its speedup", "claimed", "why")
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
@@ -222,7 +222,7 @@ def conditions(given: argparse.Namespace, backend: str) -> Facts:
 
 
 class Report:
-    """The results so far, written anew after every row."""
+    """The results so far, rewritten after every row."""
 
     def __init__(self, given: argparse.Namespace, head: Facts, rows: list[Facts]) -> None:
         self.given, self.head, self.rows = given, head, rows
@@ -240,7 +240,7 @@ class Report:
 
 
 def _replace(file: Path, text: str) -> None:
-    """The whole file or the one before, whenever the process ends."""
+    """Replaces a file atomically: whenever the process ends, the new or the old one is whole."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(file.name + ".part")
     temporary.write_text(text, encoding="utf-8")
@@ -270,7 +270,7 @@ def arguments() -> argparse.Namespace:
 
 
 def claims(file: Path, field: str) -> list[float | None]:
-    """The claimed speedup of every non-blank line, in order."""
+    """Returns the claimed speedup of every non-blank line, in order."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     return [row.get(field) for row in rows]
 
@@ -298,7 +298,7 @@ def main() -> int:
 
 
 def run(rows: list[Row], report: Report, evaluator: Evaluator, options: EvalOptions, strict: EvalOptions) -> None:
-    """Judges the rows on threads, never more than so many begun, and writes after each."""
+    """Judges the rows on threads, with a bound on rows in flight, and writes after each."""
     given, left = report.given, []
     for index, row in enumerate(rows):
         if row.task is None or row.candidate is None:

@@ -1,10 +1,10 @@
-"""How many CUDA candidates a second two cores judge without a GPU, and where the time goes.
+"""Measures how many CUDA candidates a second two cores judge without a GPU, and the seconds of each stage.
 
     python benchmarks/cpu_eval.py [--count 60] [--jobs 2] [--trials 3] [--json FILE]
 
-Every candidate is distinct text (a different constant in its kernel), so no build comes from the cache; the worker
-process is warm and each task's sizes are already derived, as in a training run. Also measures what a candidate costs
-that does not compile. Prints one JSON object.
+Every candidate is distinct text (a different constant in its kernel), so no build comes from the cache. The worker
+process is warm and each task's sizes are already derived, as in a training run. The cost of a candidate that does not
+compile is measured too. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ FAMILIES = [
 
 
 def pairs(count: int, broken: str = "") -> list[tuple[Task, Candidate]]:
-    """Distinct candidates, turning over the families; `broken` ones misspell a name in `device` or `host` code."""
+    """Returns distinct candidates of the families in turn; `broken` misspells a name in `device` or `host` code."""
     made = []
     start = int(time.time()) % 1_000_000 * 1000
     for i in range(count):

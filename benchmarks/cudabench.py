@@ -1,4 +1,4 @@
-"""Runs every row of a file in CUDABench's format on the functional machine and publishes what became of it.
+"""Runs every row of a file in CUDABench's format on the functional machine and publishes the verdicts.
 
     python benchmarks/cudabench.py FILE.jsonl [--timeout S] [--jobs N] [--out benchmarks/results/cudabench_dev100]
 
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def page(found: list[ProgramVerdict], facts: dict[str, object]) -> str:
-    """The counts, what did not pass and why, then every row."""
+    """Returns the page: the counts, the rows that did not pass with their reasons, then every row."""
     whole = program_checks.markdown(found, f"{facts['file']} on the functional machine")
     head, table = whole.split("\n\n", 2)[0], whole.split("\n\n", 2)[2]
     failed = [v for v in found if v.verdict != "correct"]

@@ -1,16 +1,16 @@
-"""What speed-decile tags are worth in whole answers (PIE, arXiv 2302.07867), by the command line alone.
+"""Measures speed-decile tags (PIE, arXiv 2302.07867) on whole answers, through the command line alone.
 
     python benchmarks/decile_answers.py MODEL FOLDER TABLE OUT [--seeds 0,1,2] [--families NAME,...] [--samples 8]
         [--temperature 0.8] [--timing-seconds 0.1] [--at-once 3] [--backend auto] [--stages train,bench]
         [--set KEY=VALUE]...
 
-FOLDER is what `rl_schedules.py` wrote, TABLE is of `rl_times.py`. The table's times of the tasks to train on become a
-run of judged files, `kernelwright curate` makes rows of it with tags (speed-deciles) and without (verified), and
-`train sft` trains MODEL on either for each seed with equal settings. `bench` then asks the one for 10/10 and for 1/10,
-and the other as ever, on the tasks that are held out: whole answers, judged and timed anew. One folder of verdicts
-serves all of them, so that equal answers have equal times. Differences are paired over tasks, means of all seeds.
+`rl_schedules.py` wrote FOLDER, and `rl_times.py` wrote TABLE. The table's times of the training tasks become a run of
+judged files. `kernelwright curate` makes rows of it with tags (speed-deciles) and without (verified). `train sft`
+trains MODEL on either for each seed with equal settings. `bench` then asks the first model for 10/10 and for 1/10, and
+the second without a tag, on the held-out tasks. Its whole answers are judged and timed again. All of them share one
+folder of verdicts, so that equal answers have equal times. Differences are paired over tasks and averaged over seeds.
 
-Run again with the same OUT, what is done is not done again.
+Running it again with the same OUT skips finished stages.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ SETTINGS = (
 
 
 class Stages:
-    """The folders of OUT, and what is run into them."""
+    """The stages of the measurement and their folders in OUT."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked, self.out = asked, asked.out
 
     def call(self, log: str, *words: Any) -> None:
-        """`kernelwright` with these words; raises where it fails, with what it said."""
+        """Runs `kernelwright` with these words; raises with its output if it fails."""
         path = self.out / f"{log}.log"
         environment = {**os.environ, "KERNELWRIGHT_SCHEDULE": "own"}
         with open(path, "w", encoding="utf-8") as said:
@@ -61,7 +61,7 @@ class Stages:
             raise RuntimeError(f"{' '.join(map(str, words))}: status {done.returncode}\n{path.read_text()[-1500:]}")
 
     def data(self) -> None:
-        """Rows with tags and without, of the tasks to train on."""
+        """Writes rows with and without tags for the training tasks."""
         run = self.out / "timed"
         if not run.exists():
             rows = read_json(self.asked.table)["rows"]
@@ -81,7 +81,7 @@ class Stages:
         return Path(self.out / f"model-{DATA[arm]}-s{seed}")
 
     def train(self) -> None:
-        """All models, some at once."""
+        """Trains all models, some concurrently."""
 
         def one(arm: str, seed: int) -> None:
             began = time.monotonic()
@@ -98,7 +98,7 @@ class Stages:
             job.result()
 
     def bench(self) -> None:
-        """Each way of asking, one after another, seed by seed."""
+        """Benches each way of asking, one after another, seed by seed."""
         suite = self.out / "held_out.jsonl"
         lines = (self.asked.folder / "held_out.jsonl").read_text(encoding="utf-8").splitlines()
         kept = [line for line in lines if self.wanted(json.loads(line)["task_id"])]
@@ -117,7 +117,7 @@ class Stages:
         return Path(self.out / f"bench-{name.replace('/', '-')}-s{seed}")
 
     def report(self) -> dict[str, Any]:
-        """What is known so far: means by way of asking, and paired differences to 1/10 and to no tag."""
+        """Returns the results so far: means by way of asking, and paired differences to 1/10 and to no tag."""
         found: dict[str, dict[int, dict[str, dict[str, float]]]] = {}
         verdicts: dict[str, dict[str, int]] = {}
         environment: dict[str, str] = {}
@@ -138,7 +138,7 @@ class Stages:
         return kept
 
     def losses(self) -> dict[str, list[float]]:
-        """Of each training, as it was logged."""
+        """Returns the logged losses of each training."""
         found = {}
         for seed in self.asked.seeds:
             for arm in DATA:
@@ -149,8 +149,8 @@ class Stages:
 
 
 def by_task(bench: numbers.BenchResults) -> dict[str, dict[str, float]]:
-    """Per task: the share of answers that are right, the share that are right and faster than eager, and the mean log
-    speedup of the right ones where there are any."""
+    """Returns per task the share of correct answers, the share of correct answers faster than eager, and the mean log
+    speedup of the correct ones, if any."""
     found: dict[str, dict[str, float]] = {}
     speeds = numbers.speedups(bench, "eager")
     fast = numbers.faster("eager", 1.0)
@@ -165,7 +165,7 @@ def by_task(bench: numbers.BenchResults) -> dict[str, dict[str, float]]:
 
 
 def summary(found: dict[str, dict[int, dict[str, dict[str, float]]]]) -> dict[str, Any]:
-    """Means over tasks of seeds' means; differences over the tasks that both have."""
+    """Returns means over tasks of the seeds' means, and differences over the tasks that both have."""
     means = {name: averaged(list(seeds.values())) for name, seeds in found.items()}
     made: dict[str, Any] = {}
     for name, columns in means.items():
@@ -185,7 +185,7 @@ def summary(found: dict[str, dict[int, dict[str, dict[str, float]]]]) -> dict[st
 
 
 def averaged(seeds: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """Of each number, by task, the mean of the seeds that have it."""
+    """Returns by task the mean of each number over the seeds that have it."""
     made: dict[str, dict[str, float]] = {}
     for key in ("correct", "fast_1", "log_speedup"):
         tasks = {task for seed in seeds for task, row in seed.items() if key in row}

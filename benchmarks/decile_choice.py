@@ -1,13 +1,14 @@
-"""What speed-decile tags are worth (PIE, arXiv 2302.07867): a model's choice of schedules, by a table of real times.
+"""Measures speed-decile tags (PIE, arXiv 2302.07867) by a model's choice of schedules and a table of measured times.
 
     python benchmarks/decile_choice.py MODEL FOLDER TABLE OUT.json [--passes 5] [--lr 4e-4] [--seeds 0,1]
         [--families NAME,...] [--temperature 0.8] [--batch 4]
 
-MODEL was trained on the rows of `rl_schedules.py`, whose FOLDER has the tasks; TABLE is of `rl_times.py`. It is trained
-on its training tasks with every schedule, tagged by `curate`'s own speed deciles, and on the same rows without tags:
-of each answer the first line, which names the schedule, so that a pass takes minutes on a processor. Then it is asked
-for 10/10 and for 1/10 on the tasks that are held out. Exactly and not by samples: the geometric mean of speedups over
-eager, and the share faster than eager. Differences are paired over tasks, seeds averaged.
+MODEL was trained on the rows of `rl_schedules.py`, whose FOLDER has the tasks; `rl_times.py` wrote TABLE. MODEL is
+trained on its training tasks with every schedule, tagged by `curate`'s own speed deciles, and on the same rows without
+tags. Only the first line of each answer is trained on, which names the schedule, so that a pass takes minutes on a CPU.
+Then the model is asked for 10/10 and for 1/10 on the held-out tasks. The geometric mean of speedups over eager and the
+share faster than eager are computed exactly, not from samples. Differences are paired over tasks and averaged over
+seeds.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ ASKED = {"tags": {"10/10": "10/10", "1/10": "1/10"}, "no tags": {"none": ""}}
 
 
 def asked_with(tokenizer: ChatTokenizer, choice: Choice, line: str) -> Choice:
-    """The task with a line before it."""
+    """Returns the task with a line before it."""
     words = "\n\n".join(part for part in (line, task_prompt(choice.task.source)) if part)
     return replace(choice, prompt=tokenizer.prompt([Message(role="user", content=words)]))
 
 
 def tagged(tokenizer: ChatTokenizer, choice: Choice) -> list[Choice]:
-    """A task for each tag that an answer of it has, with the answers of this tag."""
+    """Returns a copy of the task for each tag among its answers, with the answers of that tag."""
     texts = [tokenizer.decode(ids) for ids in choice.answers]
     samples = [
         CuratedSample(choice.task, text, text, right(speed), "table")
@@ -59,7 +60,7 @@ def tagged(tokenizer: ChatTokenizer, choice: Choice) -> list[Choice]:
 
 
 def trained(model: Any, rows: list[Choice], seed: int, passes: int, lr: float, batch_size: int) -> list[float]:
-    """Supervised training on first lines, each answer a row; the loss a token of each pass."""
+    """Trains on first lines, one row an answer; returns each pass's loss per token."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
     draw, order, losses = random.Random(seed), list(rows), []
     steps = passes * math.ceil(len(rows) / batch_size)
@@ -85,7 +86,7 @@ def trained(model: Any, rows: list[Choice], seed: int, passes: int, lr: float, b
 
 @torch.no_grad()
 def measured(model: Any, tasks: list[Choice], temperature: float) -> dict[str, list[float]]:
-    """Per task: expected log speedup, share faster than eager, and mass on known first lines."""
+    """Returns per task the expected log speedup, the share faster than eager, and the mass on known first lines."""
     rows = []
     for task in tasks:
         share, known = chances(model, task, temperature)
@@ -95,7 +96,7 @@ def measured(model: Any, tasks: list[Choice], temperature: float) -> dict[str, l
 
 
 def summary(arms: dict[str, list[dict[str, list[float]]]]) -> dict[str, Any]:
-    """Means of each way of asking, and its paired differences to 1/10 and to no tag."""
+    """Returns the means of each way of asking, and its paired differences to 1/10 and to no tag."""
     means = {
         name: {key: [statistics.mean(v) for v in zip(*(one[key] for one in seeds), strict=True)] for key in seeds[0]}
         for name, seeds in arms.items()

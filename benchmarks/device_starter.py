@@ -1,27 +1,28 @@
-"""The starter model from nothing on a GPU machine, in one call with one time limit; a second call goes on.
+"""Trains the starter model from scratch on a GPU machine, in one call with a time limit; a second call resumes.
 
     python benchmarks/device_starter.py WORK --out OUT --end SECONDS [--from FOLDER] [--configs starter,base]
         [--set KEY=VALUE]... [--train-seconds 265] [--dev FILE:8] [--splits FILE:3,FILE:3] [--ship starter,base]
         [--judge-on 0] [--parts train,answers,judge] [--over-calls]
 
-Parts, each with a limit of its own: pairs of the first configuration, then its training (`--train-seconds`, or less
-so that the rest fits) while the other configurations' pairs are made, and these trained on a second GPU where there
-is one; answers to the development file and to the splits; the processor's speed; the answers judged by `kernelwright
-bench --form load_inline`, all greedy ones first. Suites are FILE[:SAMPLES]; training keeps away from `--dev`.
+Each part has a limit of its own. The first configuration's pairs are made, and then it is trained (`--train-seconds`,
+or less so that the rest fits). Meanwhile the other configurations' pairs are made, and these are trained on a second
+GPU if there is one. Then come answers to the development file and to the splits, the CPU's speed, and the verdicts on
+the answers by `kernelwright bench --form load_inline`, all greedy ones first. Suites are FILE[:SAMPLES]; training
+excludes the tasks of `--dev`.
 
-OUT gets pieces of at most 15 MB (`pieces.py`), at most 8, of 64 MiB together: `results` (facts, logs, answers, runs)
-and the checkpoints in the order of `--ship`, as far as there is room. They are written as soon as there is something,
-at the end, and at a guard time before the limit whatever hangs. `--from` takes the pieces of an earlier call: what
-they hold is not done again. Needs the package's dependencies; without network, from a folder of wheels:
+OUT gets at most 8 pieces of at most 15 MB (`pieces.py`), of 64 MiB together: `results` (facts, logs, answers, runs) and
+the checkpoints in the order of `--ship`, as far as they fit. They are written as soon as a part has results, at the
+end, and at a guard time before the limit even if a part hangs. `--from` takes the pieces of an earlier call and skips
+the work that they hold. Needs the package's dependencies; without network, from a folder of wheels:
 
     python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/site WHEELS/*.whl
     PYTHONPATH=/tmp/site:$PWD/src python3 benchmarks/device_starter.py /tmp/starter --out $OUT --end 560
 
-Training may be longer than a call: with `--over-calls` its seconds are not shortened to fit, and what is cut is not
-made a checkpoint; the same command in another call on the same machine goes on from the state that it left in WORK.
+Training may be longer than a call. With `--over-calls` its seconds are not shortened to fit, and a training that is cut
+makes no checkpoint. The same command in another call on the same machine resumes from the state in WORK.
 
-Two checkpoints of this size do not fit into 64 MiB: `--configs starter` first, then `--configs starter,base --ship
-base` with `--from` the first call's pieces, which also judges on. One GPU has no time for both in one call anyway.
+Two checkpoints of this size do not fit into 64 MiB. Use `--configs starter` first, then `--configs starter,base --ship
+base` with `--from` the first call's pieces, which also continues judging. One GPU has no time for both in one call.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ MAX_BYTES, MAX_FILES = 64 * 2**20, 8
 GRACE = 12.0
 """Seconds between asking a part to stop and killing it."""
 GUARD = 16.0
-"""Seconds before the end at which everything is packed, whatever is still at work."""
+"""Seconds before the end at which everything is packed, even if parts are still running."""
 RESERVED = {"answers": 60.0, "judging": 75.0, "packing": 25.0}
-"""Seconds kept for what follows training, less what `--parts` leaves to another call."""
+"""Seconds reserved for the parts after training, without those that `--parts` leaves to another call."""
 
 
 @dataclass
@@ -80,11 +81,11 @@ class Call:
 
     @property
     def left(self) -> float:
-        """Seconds until everything should be over, packing included."""
+        """Returns the seconds until the end, packing included."""
         return self.end - (time.monotonic() - self.began)
 
     def start(self, name: str, line: list[str], limit: float, gpu: int | None, stdout: Path | None = None) -> Part:
-        """Begins a part, with its messages in WORK/logs/NAME.log."""
+        """Starts a part, with its messages in WORK/logs/NAME.log."""
         logs = self.work / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)}
@@ -106,7 +107,7 @@ class Call:
         return part
 
     def wait(self, part: Part) -> bool:
-        """Waits for a part until its limit. Whether it did its work."""
+        """Waits for a part until its limit; tells whether it succeeded."""
         try:
             part.process.wait(max(0.1, part.began + part.limit - time.monotonic()))
             part.status = str(part.process.returncode)
@@ -118,7 +119,7 @@ class Call:
         return part.status == "0"
 
     def stop(self, part: Part) -> None:
-        """As Ctrl-C does, so that it keeps what it has; then for good, with what it began."""
+        """Interrupts a part like Ctrl-C, so that it saves its results; then kills it and its children."""
         for how, patience in ((signal.SIGINT, GRACE), (signal.SIGKILL, 5.0)):
             try:
                 os.killpg(part.process.pid, how)
@@ -127,7 +128,7 @@ class Call:
                 continue
 
     def say(self, text: str) -> None:
-        """A line for whoever watches, with the second of the call."""
+        """Prints a line of progress with the second of the call."""
         print(f"[{time.monotonic() - self.began:6.1f}] {text}", file=sys.stderr, flush=True)
 
     def pack(self, what: str = "everything") -> None:
@@ -143,7 +144,7 @@ class Call:
             self.say(f"packed {what}: {len(pieces)} pieces, {_size(pieces):,} bytes. {problem}")
 
     def _pack_checkpoint(self, name: str, pieces: list[Path]) -> tuple[list[Path], str]:
-        """The pieces of a checkpoint beside those that are there already; made once, as they take seconds."""
+        """Returns a checkpoint's pieces in addition to `pieces`; made once, since packing takes seconds."""
         folder = self.work / "models" / name
         weights = folder / "model.safetensors"
         if not weights.exists():
@@ -159,7 +160,7 @@ class Call:
         return made, why
 
     def keep(self) -> None:
-        """Writes what is known so far to WORK/device_starter.json, beside what earlier calls wrote there."""
+        """Writes the facts so far to WORK/device_starter.json, beside those of earlier calls."""
         parts = [
             {"name": p.name, "limit": round(p.limit, 1), "status": p.status or "running", "seconds": p.seconds}
             for p in self.parts
@@ -178,7 +179,7 @@ def _size(files: list[Path]) -> int:
 
 
 def _read(path: Path, default: Any) -> Any:
-    """A JSON file's value; the default where it is not there, or not whole."""
+    """Returns a JSON file's value, or the default if the file is missing or incomplete."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -186,7 +187,7 @@ def _read(path: Path, default: Any) -> Any:
 
 
 def bench_facts(run: Path) -> dict[str, Any]:
-    """What a run of bench has found so far."""
+    """Returns the results of a bench run so far."""
     from kernelwright.bench import numbers
     from kernelwright.errors import KernelwrightError
     from kernelwright.runs.store import Store
@@ -199,14 +200,14 @@ def bench_facts(run: Path) -> dict[str, Any]:
 
 
 def _is_result(path: Path) -> bool:
-    """Whether a file of the work folder belongs to the results: no weights, states, tokens and temporary files."""
+    """Tells whether a file of the work folder belongs to the results, unlike weights, states and tokens."""
     heavy = path.suffix in (".safetensors", ".pt", ".npy") or path.name.startswith(".")
     return not heavy and not {"data", "state"} & set(path.parts[:-1])
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a call is to do."""
+    """The options of a call."""
 
     configs: list[str]
     overrides: list[str]
@@ -218,17 +219,17 @@ class Wish:
     max_tokens: int
     jobs: int
     judge_on: int | None
-    """The only GPU that judges, where others have other work."""
+    """The only GPU that judges, if the others have other work."""
     gpus: int
     parts: tuple[str, ...] = ("train", "answers", "judge")
     over_calls: bool = False
 
     def gpu(self, number: int) -> int | None:
-        """The GPU for the `number`th of some parts at once; None where there is none."""
+        """Returns the GPU for the `number`th of concurrent parts; None without a GPU."""
         return number % self.gpus if self.gpus else None
 
     def starter(self, call: Call, name: str, *more: str) -> list[str]:
-        """A command line of `starter.py` for one configuration."""
+        """Returns a command line of `starter.py` for one configuration."""
         sets = [*self.overrides, f"data.against={call.work / _path(self.dev)}"]
         sets += [f"data.generate.count={self.count}"] if self.count and name == self.configs[0] else []
         words = [word for one in sets for word in ("--set", one)]
@@ -241,28 +242,28 @@ def _path(suite: str) -> str:
 
 
 def model(call: Call, config: str) -> Path:
-    """The folder of a configuration's checkpoint."""
+    """Returns the folder of a configuration's checkpoint."""
     return call.work / "models" / Path(config).stem
 
 
 def ready(call: Call, config: str) -> bool:
-    """Whether a checkpoint is there."""
+    """Tells whether a configuration's checkpoint exists."""
     return (model(call, config) / "model.safetensors").exists()
 
 
 def make_data(call: Call, wish: Wish, config: str) -> None:
-    """The pairs of one configuration. What is missing when its time is over is not waited for."""
+    """Makes the pairs of one configuration, as many as its time allows."""
     more = ["--only", "data"]
     call.wait(call.start(f"data-{Path(config).stem}", wish.starter(call, config, *more), _before_training(call), None))
 
 
 def _before_training(call: Call) -> float:
-    """Seconds that pairs may take, so that training gets half of what is left at least."""
+    """Returns the seconds that pairs may take, so that training gets at least half of the rest."""
     return max(20.0, (call.left - sum(RESERVED.values())) / 2)
 
 
 def train(call: Call, wish: Wish, config: str, gpu: int | None) -> None:
-    """One checkpoint, and the speed of sampling from it. Training that is cut leaves what it had reached."""
+    """Trains one checkpoint and measures sampling from it. A training that is cut leaves the weights so far."""
     name = Path(config).stem
     room = call.left - sum(RESERVED.values())
     seconds: list[str] = []
@@ -430,7 +431,7 @@ def main() -> int:
 
 
 def _gpus() -> int:
-    """How many GPUs there are."""
+    """Returns the number of GPUs."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):

@@ -47,7 +47,7 @@ DEADLINE = 1800.0
 
 
 def rate(executor: Executor, work: Iterator[tuple[Task, Candidate]], count: int, options: EvalOptions) -> dict:
-    """Warms an executor up, then times it."""
+    """Warms an executor up, then measures its rate."""
     began = time.perf_counter()
     list(in_order(executor, itertools.islice(work, 2 * executor.capacity), options))
     start = time.perf_counter() - began
@@ -84,7 +84,7 @@ def on_ray(units: int, work: Iterator[tuple[Task, Candidate]], args: argparse.Na
 
 
 def workers(units: int, work: Iterator[tuple[Task, Candidate]], args: argparse.Namespace) -> dict:
-    """Processes on one queue; the rate is that between the first and the last evaluation that was stored."""
+    """Runs processes on one queue; the rate is that between the first and the last stored evaluation."""
     gpus = visible_gpus()[:units]
     jobs = args.jobs if gpus else 1
     rows = [Row(n, f"row-{n}", task, given) for n, (task, given) in enumerate(itertools.islice(work, args.count))]
@@ -121,7 +121,7 @@ KINDS = {"local": local, "ray": on_ray, "worker": workers}
 
 
 def measure(args: argparse.Namespace) -> tuple[list[dict], list[str]]:
-    """Every kind with every number of units, the order turned round in every other round."""
+    """Measures every kind with every number of units, in reverse order in every other round."""
     gpus = bool(visible_gpus())
     sets = [(kind, units) for kind in args.kinds for units in UNITS if not gpus or units <= len(visible_gpus())]
     make = gpu_pairs if gpus else cpu_pairs
@@ -141,7 +141,7 @@ def measure(args: argparse.Namespace) -> tuple[list[dict], list[str]]:
 
 
 def ratios(samples: list[dict]) -> tuple[dict[str, float], dict[str, float]]:
-    """Median evaluations a minute by kind and units, and what one is of another."""
+    """Returns median evaluations a minute by kind and units, and their ratios."""
     groups: dict[str, list[float]] = {}
     for sample in samples:
         groups.setdefault(f"{sample['kind']}-{sample['units']}", []).append(sample["per_minute"])

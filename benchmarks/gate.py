@@ -1,4 +1,4 @@
-"""Which tasks of a suite cannot tell a kernel from no kernel: the null-kernel gate and the lint over all of them.
+"""Runs the null-kernel gate and the lint over all tasks of a suite.
 
     python benchmarks/gate.py FILE.jsonl --reference-field reference --id-field problem_id --name dev80 --out FOLDER
 
@@ -30,7 +30,7 @@ from kernelwright.tasks import load_suite
 
 
 def _processor() -> str:
-    """The processor's name as Linux gives it."""
+    """Returns the processor's name from Linux."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -53,7 +53,7 @@ def _conditions() -> dict[str, Any]:
 
 
 def _row(facts: dict[str, Any]) -> dict[str, Any]:
-    """One task without what does not change from run to run and is long: sizes, and where each null failed."""
+    """Returns one task's facts without the long constant ones: sizes, and where each null kernel failed."""
     kept = {name: value for name, value in facts.items() if name not in ("workloads", "declared", "notes")}
     if facts["ok"]:
         kept["gate"] = {name: value for name, value in facts["gate"].items() if name not in ("passed", "of")}

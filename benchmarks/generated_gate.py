@@ -1,9 +1,9 @@
-"""How many generated tasks the lint and the null-kernel gate turn down, and why.
+"""Counts the generated tasks that the lint and the null-kernel gate refuse, by reason.
 
     python benchmarks/generated_gate.py [--count 1000] [--seed 2026] [--jobs 1] [--rows FILE.jsonl] [--out FILE.json]
 
-Tasks of split `train` are drawn from all families by their weights and examined one by one on the processor. What is
-done is kept in --rows: the same command continues. Prints one JSON object, and writes it to --out.
+Tasks of split `train` are drawn from all families by their weights and examined one by one on the CPU. Finished rows
+are kept in --rows, and the same command resumes. Prints one JSON object, and writes it to --out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _examined(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """All rows, those of earlier runs first. A row whose text the generator no longer makes is examined again."""
+    """Returns all rows, earlier runs' first. A row is examined again if the generator now makes another text."""
     known = {}
     if given.rows.exists():
         lines = given.rows.read_text(encoding="utf-8").splitlines()
@@ -63,7 +63,7 @@ def _examined(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]], seed: int, jobs: int) -> dict[str, Any]:
-    """Counts by state, reasons of those turned down, rules of notes, seconds."""
+    """Counts states, reasons of refusals and rules of notes, and adds up seconds."""
     bad = [r for r in rows if r["state"] not in ("sound", "hardened")]
     seconds = sorted(r.get("seconds", 0.0) for r in rows)
     return {

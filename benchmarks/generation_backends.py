@@ -1,14 +1,14 @@
-"""Rollouts' answers by each generation back-end, from one checkpoint: tokens a second, and right log-probabilities.
+"""Measures each generation back-end on one checkpoint: tokens a second, and the accuracy of log-probabilities.
 
     python benchmarks/generation_backends.py CHECKPOINT [--backends engine,transformers,vllm] [--tasks 64]
         [--samples 8] [--max-tokens 1400] [--rounds 2] [--limit 240] [--json FILE]
 
-The same prompts (generated tasks), one seed an answer, temperature 1.2, each back-end in a process of its own with a
-limit of its own. A few answers are drawn first, which pays for graphs and compilation (`warm_s`). `log_prob_error`:
-the mean and the largest difference from one forward pass of transformers in float32 over 16 of the answers. `handed`:
-seconds that taking over all weights takes, as after an update; the answers that then differ from those before are
-counted (kernels that add in another order may turn a draw). A back-end that cannot be used is named with its error,
-one that is not done within its limit with what it had done.
+All back-ends get the same prompts (generated tasks), one seed an answer, and temperature 1.2. Each has a process and a
+limit of its own. A few answers are drawn first, which pays for graphs and compilation (`warm_s`). `log_prob_error` is
+the mean and the largest difference from one forward pass of transformers in float32 over 16 of the answers. `handed` is
+the seconds for taking over all weights, as after an update; answers that differ afterwards are counted (kernels that
+add in another order may change a draw). A back-end that fails is listed with its error, and one that exceeds its limit
+with its results so far.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def hardware() -> dict[str, Any]:
 
 
 def log_prob_error(folder: str, answers: list[Running]) -> dict[str, float]:
-    """Differences of natural logarithms, over the tokens of some answers."""
+    """Returns differences of natural logarithms over the tokens of some answers."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -67,12 +67,12 @@ def log_prob_error(folder: str, answers: list[Running]) -> dict[str, float]:
 
 
 def say(facts: dict[str, Any]) -> None:
-    """One line to the parent, which takes the last one."""
+    """Prints a line to the parent, which uses the last one."""
     print("\n" + json.dumps(facts), flush=True)
 
 
 def measure(backend: GenerationBackend, folder: str, asked: argparse.Namespace, facts: dict[str, Any]) -> None:
-    """Fills in what is measured, and says each part once it is known."""
+    """Measures a back-end, and prints the facts after each part."""
     from kernelwright.generate import generate
     from kernelwright.inference.quantised import read_weights
     from kernelwright.inference.sampling import Sampling

@@ -1,8 +1,8 @@
-"""Everything that is measured on a GPU, in one call: each part with its own time limit, results as JSON in one folder.
+"""Runs all GPU measurements in one call: each part has a time limit, and its results are JSON in one folder.
 
     python benchmarks/gpu_all.py OUT [--jsonl FILE] [--parts tests,eval,...]
 
-Copy what it wrote to benchmarks/results/ to publish it.
+Copy the results to benchmarks/results/ to publish them.
 """
 
 from __future__ import annotations

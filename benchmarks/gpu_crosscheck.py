@@ -1,14 +1,13 @@
-"""What the candidates of a JSONL file really do on a GPU, with torch's own load_inline: the truth that CPU verdicts are
-held against.
+"""Runs the candidates of a JSONL file on a GPU with torch's own load_inline, to check CPU verdicts against the facts.
 
     python benchmarks/gpu_crosscheck.py FILE.jsonl --reference-field reference --candidate-field llm_candidate \
         --id-field problem_id --out facts.json
     python benchmarks/gpu_crosscheck.py --facts facts.json --verdicts cpu.jsonl --out crosscheck.json
 
-Each candidate runs in its own process, at the task's own size: which builds it attempts and whether they succeed, and
-whether its output matches the reference within 1e-3 on three seeds. Runs untrusted code without a sandbox: for a
-throw-away machine only. The second form needs no GPU: it joins those facts with what `kernelwright eval --json` said
-of the same rows. A difference of a verdict from a fact is reported, not explained.
+Each candidate runs in a process of its own at the task's own size. Recorded are the builds that it attempts, whether
+they succeed, and whether its output matches the reference within 1e-3 on three seeds. Untrusted code runs without a
+sandbox, so use a throw-away machine. The second form needs no GPU: it joins these facts with the verdicts of
+`kernelwright eval --json` on the same rows. A difference between a verdict and a fact is reported, not explained.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def run_one(row: dict[str, Any], timeout: float) -> dict[str, Any]:
 
 
 def agrees(verdict: str, facts: dict[str, Any]) -> bool | None:
-    """Whether a GPU's facts bear a CPU verdict out; None for verdicts that say nothing about building or values."""
+    """Tells whether a GPU's facts confirm a CPU verdict; None for verdicts that concern neither builds nor values."""
     built = all(build["ok"] for build in facts.get("builds", []))
     calls = facts.get("calls", [])
     close = bool(calls) and all(call["close"] for call in calls) and "raised" not in facts
@@ -111,7 +110,7 @@ def agrees(verdict: str, facts: dict[str, Any]) -> bool | None:
 
 
 def join(facts: dict[str, Any], verdicts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The GPU's report with a CPU verdict in each row."""
+    """Returns the GPU's report with a CPU verdict in each row."""
     said = {str(verdict["item_id"]): verdict for verdict in verdicts}
     rows = []
     for row in facts["rows"]:
@@ -132,7 +131,7 @@ def join(facts: dict[str, Any], verdicts: list[dict[str, Any]]) -> dict[str, Any
 
 
 def error_line(text: str) -> str:
-    """The first line of a build's errors without folders."""
+    """Returns the first line of a build's errors, without folders."""
     return re.sub(r"\S*/", "", text.split("\n")[0])[:160]
 
 

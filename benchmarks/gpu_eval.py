@@ -1,11 +1,11 @@
-"""How many CUDA candidates a minute one GPU judges and times, and where the time goes.
+"""Measures how many CUDA candidates a minute one GPU judges and times, and the seconds of each stage.
 
     python benchmarks/gpu_eval.py [--jsonl FILE] [--own 70] [--jobs 8] [--json FILE]
 
-The candidates are those of a JSONL file in KernelBench's shape (fields llm_candidate, reference, problem_id; only those
-with CUDA code are taken) and `--own` distinct ones of our own at full size: the honest library's first, each with a
-comment that makes its text new, then generated ones. Each is built (nothing from the cache), checked five times at full
-size and, where right, timed against eager. Afterwards one ReLU of 4096 x 393216 alone.
+The candidates with CUDA code come from a JSONL file in KernelBench's format (fields llm_candidate, reference,
+problem_id). `--own` distinct ones are ours at full size: the honest library's first, each with a comment that makes its
+text new, then generated ones. Each is built (nothing from the cache), checked five times at full size and, if correct,
+timed against eager. At the end one ReLU of 4096 x 393216 is judged alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SIZES = ((1024, 1024), (4096, 4096), (16384, 2048), (128, 65536), (8192, 8192))
 
 
 def own_pairs(count: int) -> list[tuple[Task, Candidate]]:
-    """`count` candidates of our own: the honest library's that run anywhere, then generated ones.
+    """Returns `count` candidates of our own: the honest library's that run anywhere, then generated ones.
 
     The library's families take turns; those that call libraries come last. A stamp keeps every text out of the cache.
     """
@@ -65,7 +65,7 @@ def own_pairs(count: int) -> list[tuple[Task, Candidate]]:
 
 
 def generated_pairs(count: int) -> list[tuple[Task, Candidate]]:
-    """Candidates that differ in a constant, over four families and five sizes."""
+    """Returns candidates that differ in a constant, over four families and five sizes."""
     made = []
     start = int(time.time()) % 1_000_000 * 1000
     for i in range(count):
@@ -79,7 +79,7 @@ def generated_pairs(count: int) -> list[tuple[Task, Candidate]]:
 
 
 def file_pairs(path: Path) -> list[tuple[Task, Candidate]]:
-    """The rows of a KernelBench-shaped file that have CUDA code, with a comment that makes each text new."""
+    """Returns the CUDA rows of a file in KernelBench's format, with a comment that makes each text new."""
     made = []
     for line in path.read_text().splitlines():
         row = json.loads(line)

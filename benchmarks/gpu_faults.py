@@ -1,11 +1,12 @@
-"""Candidates that crash, hang and die in every way, hundreds in a row on one GPU, with good ones between them.
+"""Judges hundreds of crashing, hanging and dying candidates in a row on one GPU, with good ones between them.
 
     python benchmarks/gpu_faults.py [--count 500] [--jobs 8] [--device cuda|host] [--json FILE]
 
-Every candidate must get its own verdict, whatever the one before it did; afterwards no process of ours may be left, and
-the card's memory must be as free as before. Before that a judge with candidates in flight is killed: none of its
-processes may outlive it by more than `GRACE` seconds, and the card is the next judge's. The file is written after each
-candidate (`complete` says whether that was the last). `--device host` goes the GPU's way of judging on the processor.
+Every candidate must get its own verdict, whatever the previous one did. Afterwards no process of ours may be left, and
+the card's memory must be as free as before. At the start a judge with candidates in flight is killed: none of its
+processes may outlive it by more than `GRACE` seconds, and the next judge must be able to use the card. The file is
+written after each candidate (`complete` tells whether it was the last). `--device host` judges the GPU's way on the
+CPU.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 RARE = "endless kernel"
-"""Costs its whole time limit with the GPU leased, so only every 60th is one."""
+"""The kind that uses its whole time limit with the GPU leased, so only every 60th candidate is of it."""
 
 
 Case = tuple[str, str, Task, Candidate]
@@ -40,11 +41,11 @@ Case = tuple[str, str, Task, Candidate]
 
 
 SMALL = TASK.replace("1024, 2048", "256, 512")
-"""What fits into the file that stands for a card's memory."""
+"""The task at a size that fits into the file that stands for a card's memory."""
 
 
 def work(count: int, device: str) -> list[Case]:
-    """A good candidate after every two bad ones."""
+    """Returns the cases, with a good candidate after every two bad ones."""
     source_of_task = TASK if device == "cuda" else SMALL
     names = [name for name in FAULTS if name != RARE]
     made = []
@@ -61,7 +62,7 @@ GRACE = 15.0
 
 
 def killed_judge(jobs: int, device: str) -> dict[str, object]:
-    """What is left of a judge that is killed once its first verdict shows that candidates are in flight."""
+    """Kills a judge after its first verdict, with candidates in flight, and returns what is left of it."""
     with tempfile.TemporaryFile("w+") as out:
         command = [sys.executable, __file__, "--count", "60", "--jobs", str(jobs), "--device", device, "--victim"]
         judge = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
@@ -78,7 +79,7 @@ def killed_judge(jobs: int, device: str) -> dict[str, object]:
 
 
 def judge_all(cases: Sequence[Case], jobs: int, device: str, show: Callable[[int, list[str]], None]) -> list[str]:
-    """What was not judged as expected; `show` is told after each candidate how many there were, and what was wrong."""
+    """Returns the unexpected verdicts; calls `show` after each candidate with the count and the faults so far."""
     bad: list[str] = []
     options = EvalOptions(backend="gpu", trials=2, timeout=4, timing_seconds=0.1)
     with Evaluator(options, device="cpu" if device == "host" else "cuda") as evaluator:
@@ -94,7 +95,7 @@ def judge_all(cases: Sequence[Case], jobs: int, device: str, show: Callable[[int
 
 
 def free_memory(device: str) -> int:
-    """Bytes of the card that nobody holds; 0 where there is none."""
+    """Returns the card's free bytes; 0 without a card."""
     return int(torch.cuda.mem_get_info()[0]) if device == "cuda" else 0
 
 

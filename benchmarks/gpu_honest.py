@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_honest.py [--jobs 8] [--only NAME...] [--json FILE] [--resume FILE]
 
-Exit status 1 when a verdict is not `correct`. Two ways for development, both at reduced sizes and without what needs a
-GPU: `--device host` goes the GPU's way on the processor, `--device cpu` the CPU's.
+Exit status 1 if a verdict is not `correct`. For development `--device host` judges the GPU's way on the CPU and
+`--device cpu` the CPU's way, both at reduced sizes and without the cases that need a GPU.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
 from kernelwright.records import Evaluation, Task
 
 SECONDS_A_CASE = 30.0
-"""Of the candidate's own time, builds not counted."""
+"""The limit on a candidate's own time in seconds, builds not counted."""
 
 
 def chosen(only: Iterable[str], device: str) -> list[Case]:
-    """The cases whose name or family holds one of the words; without a GPU, those that need none."""
+    """Returns the cases whose name or family contains one of the words; without a GPU, those that need none."""
     words = list(only)
     family = {case.name: name for name, cases in FAMILIES.items() for case in cases}
     return [
@@ -41,13 +41,13 @@ def chosen(only: Iterable[str], device: str) -> list[Case]:
 
 
 def reduced(task: Task, evaluator: Evaluator) -> Task:
-    """The task with the sizes at which a CPU judges it, the first of them to be timed: for the host device."""
+    """Returns the task with the sizes at which a CPU judges it, the first of them to be timed: for the host device."""
     first, *others = evaluator.check_task(task).workloads
     return task.changed(workloads=(first.changed(scope="declared", purpose="timing"), *others))
 
 
 def row(case: Case, result: Evaluation | Exception) -> dict[str, object]:
-    """One line of the report; what goes wrong is kept with its log."""
+    """Returns one row of the report; a failure has its log."""
     start = {"name": case.name, "policy": case.policy, "needs": case.needs}
     if not isinstance(result, Evaluation):
         return {**start, "verdict": "task error", "reason": str(result)}

@@ -1,16 +1,16 @@
-"""What a judgement holds a GPU for: seconds by what was asked, judged one at a time and several at once.
+"""Measures how long a judgement holds a GPU, by stage, judged one at a time and several concurrently.
 
     python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 0,1,4,8] [--makers 4] [--timing-seconds 0.1]
         [--most 1e6] [--seats 4] [--trials 3] [--ways usual,replayed] [--device cuda|cpu]
 
-The same right answers of the solution library to generated single operators, whose kernels take microseconds, are
-judged anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs
-is what judgements cost each other: what is not timed goes on beside others (`at_work_s` has it all, `alone_s` is how
-long nobody else has the GPU, `lease` and `seat` are waited for), and `--makers` at once open it for runners that come
-next. All tasks are judged once before, which starts the processes and does not count. With 0 jobs each waits until the
-runners of later ones have been opened, so that nothing else asks the driver for anything. `--device cpu` goes the same
-way on the processor. Ways take turns for each number of jobs: `usual`, and `replayed`, by launches alone
-(`EvalOptions.replay`), with the speedups of both for the same answers.
+The solution library's correct answers to generated single operators, whose kernels take microseconds, are judged again
+for each number of jobs, with other texts (a comment) and other inputs. A stage's additional seconds with several jobs
+are the cost of sharing. Work that is not timed shares the GPU: `at_work_s` has all of it, `alone_s` is the exclusive
+part, and `lease` and `seat` are waits. `--makers` processes at once open the GPU for the next runners. All tasks are
+judged once before, which starts the processes and does not count. With 0 jobs each judgement waits until the runners of
+later ones have been opened, so that nothing else calls the driver. `--device cpu` judges the same way on the CPU. For
+each number of jobs the ways alternate: `usual`, and `replayed`, by launches alone (`EvalOptions.replay`), with the
+speedups of both for the same answers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FAMILIES = ["silu", "sum", "rms_norm", "batch_norm2d", "amax", "var"]
 
 
 def pairs(count: int, most: float, stamp: str) -> list[tuple[Task, Candidate]]:
-    """Tasks with the library's answers; the stamp keeps each text out of the build cache."""
+    """Returns tasks with the library's answers; the stamp keeps each text out of the build cache."""
     made = []
     for task in suite(1, count, FAMILIES, most):
         text = f"# {stamp}\n" + write(task.source)
@@ -49,19 +49,19 @@ def pairs(count: int, most: float, stamp: str) -> list[tuple[Task, Candidate]]:
 
 
 def stages(found: Evaluation) -> dict[str, float]:
-    """Seconds by stage of one judgement, as it says them."""
+    """Returns the seconds by stage that one judgement reports."""
     return dict(found.environment.gpu_seconds)
 
 
 def widths(found: list[Evaluation]) -> float | None:
-    """The median width of the speedups' intervals, relative to the speedups: how much what else goes on disturbs."""
+    """Returns the median relative width of the speedups' intervals, which shows how much other work disturbs."""
     times = [one.timing for one in found if one.timing]
     seen = [(t.interval[1] - t.interval[0]) / t.speedup for t in times if t.interval and t.speedup]
     return round(statistics.median(seen), 4) if seen else None
 
 
 def opening(evaluator: Evaluator) -> float | None:
-    """Seconds until a runner has opened the GPU, with nothing else at work."""
+    """Returns the seconds in which a runner opens an idle GPU."""
     gpu = evaluator._gpu
     if gpu is None:
         return None
@@ -74,7 +74,7 @@ def opening(evaluator: Evaluator) -> float | None:
 def measured(
     asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptions, jobs: int, way: str
 ) -> dict[str, Any]:
-    """One row: all tasks with so many jobs."""
+    """Judges all tasks with so many jobs and returns one row."""
     evaluator.options = options = options.changed(replay=way == "replayed")
     work = pairs(asked.tasks, asked.most, f"{jobs} at once, {time.time_ns()}")
     began = time.monotonic()

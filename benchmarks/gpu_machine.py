@@ -1,11 +1,11 @@
-"""What the functional machine is compared with, recorded on a GPU in calls of a few minutes.
+"""Records on a GPU, in calls of a few minutes, the results with which the functional machine is compared.
 
     python benchmarks/gpu_machine.py OUT [--parts opcodes,corpus,triton] [--jobs 10] [--seconds 560]
 
-Three parts side by side, each with its log in OUT: `opcodes` (tests/sets/opcodes/record.py) writes opcodes.json,
-`corpus` (benchmarks/judge_corpus.py) corpus_gpu.json, `triton` (benchmarks/triton_cpu.py, where that exists)
-triton_gpu.json. What corpus_gpu.json of an earlier call holds is not judged again. Nothing is timed, so the parts may
-share the GPU. `--dry-run` goes the same way without one, on a few members.
+Three parts run concurrently, each with its log in OUT: `opcodes` (tests/sets/opcodes/record.py) writes opcodes.json,
+`corpus` (benchmarks/judge_corpus.py) corpus_gpu.json, and `triton` (benchmarks/triton_cpu.py, if it exists)
+triton_gpu.json. Members in corpus_gpu.json of an earlier call are not judged again. Nothing is timed, so the parts may
+share the GPU. `--dry-run` does the same without a GPU, on a few members.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIZES = HERE / "results" / "corpus_cpu.json.gz"
 
 
 def commands(args: argparse.Namespace) -> dict[str, list[str]]:
-    """The parts' command lines; a part whose script is missing is left out."""
+    """Returns the parts' command lines; a part whose script is missing is left out."""
     out, limit = args.out, args.seconds
     opcodes = ["opcodes/record.py", out / "opcodes.json", "--jobs", "4"]
     corpus = ["judge_corpus.py", "--json", out / "corpus_gpu.json", "--jobs", args.jobs, "--seconds", limit - 60]
@@ -64,7 +64,7 @@ def hardware() -> dict[str, object]:
 
 
 def finished(process: subprocess.Popen[bytes], until: float) -> int:
-    """The exit status; a part that is late is ended with its children, and gives 124."""
+    """Returns the exit status; a part that is late is killed with its children, and gives 124."""
     try:
         return process.wait(max(0.1, until - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -1,10 +1,10 @@
-"""How well timing tells kernels apart: a kernel against itself, and two kernels made 3 % apart.
+"""Measures how well timing separates kernels: a kernel against itself, and two kernels made 3 % apart.
 
     python benchmarks/gpu_precision.py [--json FILE]
 
-A/A: the task's reference and the candidate run the same kernel at 50 sizes between about 5 us and 50 ms, through the
-whole of judging and timing; the reported ratio should be within 1 % of 1 and its interval should cover 1. Apart: 20
-pairs of candidates, the second of which repeats 3 % of its work; the intervals of their times should not overlap.
+A/A: the task's reference and the candidate run the same kernel at 50 sizes between about 5 us and 50 ms, through all of
+judging and timing. The reported ratio should be within 1 % of 1, and its interval should cover 1. Apart: 20 pairs of
+candidates, of which the second repeats 3 % of its work. The intervals of their times should not overlap.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def candidate(text: str, language: str = "cuda") -> Candidate:
 
 
 def same(evaluator: Evaluator, count: int) -> list[dict[str, object]]:
-    """A/A at calls of 5 us to 50 ms, evenly in the logarithm: one to three kernels, many for the longest."""
+    """Measures A/A at calls of 5 us to 50 ms, evenly in the logarithm: one to three kernels, many for the longest."""
     rows = []
     for i in range(count):
         target_us = 5 * 10 ** (4 * i / max(1, count - 1))
@@ -108,7 +108,7 @@ def same(evaluator: Evaluator, count: int) -> list[dict[str, object]]:
 
 
 def apart(evaluator: Evaluator, count: int) -> list[dict[str, object]]:
-    """Pairs of candidates whose work differs by 3 %."""
+    """Measures pairs of candidates whose work differs by 3 %."""
     rows = []
     for i in range(count):
         n, rounds = 1 << (18 + i % 6), 2000

@@ -1,12 +1,12 @@
-"""What is left to be measured on a GPU, in one call: each part under its own time limit, on the GPUs that there are.
+"""Runs the remaining GPU measurements in one call: each part has a time limit, on all GPUs of the machine.
 
     python benchmarks/gpu_rest.py OUT [--parts exploits,faults,tests,corpus,triton,pair] [--seconds 570] [--dry-run]
 
-Parts take turns on the GPUs (CUDA_VISIBLE_DEVICES), the longest first, on one GPU the shortest; `pair` waits for two.
-All keep what they have on disk as they go, so that a part that is cut, or this script, loses nothing: `facts.json` says
-after each part how it ended. `exploits` and `corpus` go on from benchmarks/results/ or from an earlier OUT;
-`confusion.py` then writes OUT/conformance.md of however much of the corpus there is. `--dry-run` goes the same way
-without a GPU, on a few members of each.
+Parts are assigned to the GPUs in turn (CUDA_VISIBLE_DEVICES), the longest first, on one GPU the shortest first; `pair`
+waits for two. All parts write their results to disk as they run, so that nothing is lost if a part or this script is
+cut. `facts.json` records after each part how it ended. `exploits` and `corpus` resume from benchmarks/results/ or from
+an earlier OUT; `confusion.py` then writes OUT/conformance.md of the corpus so far. `--dry-run` does the same without a
+GPU, on a few members of each.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
 RESULTS = HERE / "results"
 GRACE = 12.0
-"""Seconds in which a part that is interrupted writes what it has, before it is killed."""
+"""Seconds in which an interrupted part writes its results, before it is killed."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing to run: its command, wall seconds at most, GPUs that it wants."""
+    """One measurement: its command, its limit in wall seconds, the number of its GPUs."""
 
     name: str
     command: tuple[str, ...]
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass
 class Running:
-    """A part that has begun."""
+    """A part that has been started."""
 
     part: Part
     process: subprocess.Popen[bytes]
@@ -56,11 +56,11 @@ class Running:
     began: float
     until: float
     asked: list[int] = field(default_factory=list)
-    """Signals that it was sent because it is late."""
+    """Signals that were sent because the part is late."""
 
 
 def parts(out: Path, dry: bool) -> list[Part]:
-    """All parts, those first that take longest."""
+    """Returns all parts, the longest first."""
     python, here = sys.executable, str(HERE)
     exploits = [f"{here}/gpu_exploits.py", "--json", f"{out}/gpu_exploits.json", "--resume", f"{out}/gpu_exploits.json"]
     faults = [f"{here}/gpu_faults.py", "--json", f"{out}/gpu_faults.json"]
@@ -91,7 +91,7 @@ def parts(out: Path, dry: bool) -> list[Part]:
 
 
 class Rest:
-    """The parts on their way. `facts` is what `facts.json` holds."""
+    """The parts in progress. `facts` is the content of `facts.json`."""
 
     def __init__(self, out: Path, gpus: Sequence[str], seconds: float) -> None:
         self.out = out
@@ -102,7 +102,7 @@ class Rest:
         self.facts: dict[str, Any] = {"parts": {}}
 
     def run(self, waiting: list[Part]) -> None:
-        """Starts parts as GPUs get free, until all have ended or the time is up."""
+        """Starts parts as GPUs become free, until all have ended or the time is up."""
         try:
             while waiting or self.running:
                 self._start(waiting)
@@ -159,7 +159,7 @@ class Rest:
                 self._signal(one, signal.SIGKILL)
 
     def _signal(self, one: Running, number: int) -> None:
-        """An interrupt goes to the part itself, whose children are its own affair; a kill to all of them."""
+        """Sends an interrupt to the part alone, which ends its children itself; sends a kill to all of them."""
         one.asked.append(number)
         with contextlib.suppress(ProcessLookupError):
             if number == signal.SIGKILL:
@@ -172,12 +172,12 @@ class Rest:
         self.keep()
 
     def keep(self) -> None:
-        """Writes the facts as far as they are known."""
+        """Writes the facts so far."""
         (self.out / "facts.json").write_text(json.dumps(self.facts, indent=1) + "\n")
 
 
 def page(out: Path) -> int:
-    """The table of machine against GPU, of as much of the corpus as was judged."""
+    """Writes the page that compares machine and GPU, for the part of the corpus that was judged."""
     judged, recorded = out / "corpus_gpu.json", TESTS / "machine" / "recorded" / "opcodes.json"
     if not judged.exists():
         return 0

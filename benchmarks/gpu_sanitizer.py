@@ -1,12 +1,12 @@
-"""Planted faults and right kernels: does the functional machine see what NVIDIA's compute-sanitizer sees?
+"""Compares the functional machine's findings with compute-sanitizer's on planted faults and correct kernels.
 
     python benchmarks/gpu_sanitizer.py [--machine-only] [--only NAME...] [--json FILE]
 
 The machine runs each kernel of `sanitizer_kernels.py` in three orders of blocks and warps. On a GPU the same text, line
-for line, is compiled (nvcc -lineinfo; NVRTC where there is no nvcc) and run under compute-sanitizer's memcheck, and,
-where memcheck has nothing to say, under racecheck. Kinds and lines of both judges are compared. Exit status 0 when the
-kinds agree but for what a kernel says the machine cannot see, 1 when not, 2 when compute-sanitizer or a GPU is missing.
-`--machine-only` needs neither and compares with what was planted.
+for line, is compiled (nvcc -lineinfo, or NVRTC without nvcc) and run under compute-sanitizer's memcheck, and, if
+memcheck reports nothing, under racecheck. Kinds and lines of both judges are compared. Exit status 0 if the kinds
+agree, except for faults that a kernel declares the machine cannot see; 1 if not; 2 if compute-sanitizer or a GPU is
+missing. `--machine-only` needs neither and compares with the planted faults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ORDERS = ("forward", "reverse", "random")
 APART = 1 << 20
 """Bytes between buffers, so that no stray access of one reaches another."""
 SECONDS = 120.0
-"""For one program under compute-sanitizer."""
+"""The limit for one program under compute-sanitizer."""
 _MACHINE: dict[str, Kind] = {
     "out-of-bounds-read": "oob read",
     "out-of-bounds-write": "oob write",
@@ -45,7 +45,7 @@ _MACHINE: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Seen:
-    """What a judge says of one kernel: the kind, the source lines it names, and its own words."""
+    """A judge's finding on one kernel: the kind, the source lines it names, and its own words."""
 
     kind: str
     lines: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class Seen:
 
 
 def contents(kernel: Planted) -> list[np.ndarray]:
-    """The buffers' values: small, whole, and different from neighbour to neighbour."""
+    """Returns the buffers' values: small whole numbers, with different neighbours."""
     made = []
     for c_type, count in kernel.buffers:
         values = (np.arange(count) * 7 + 3) % 101
@@ -65,7 +65,7 @@ def contents(kernel: Planted) -> list[np.ndarray]:
 
 
 def by_machine(kernel: Planted) -> Seen:
-    """The first fault, or the races, that the machine finds in any of three orders."""
+    """Returns the first fault, or the races, that the machine finds in any of three orders."""
     compiled = compile_ptx(kernel.source, name="kernel.cu")
     if not compiled.ok:
         return Seen("does not compile", words=compiled.log[:500])
@@ -85,7 +85,7 @@ def by_machine(kernel: Planted) -> Seen:
 
 
 def _launched(program: Program, kernel: Planted, order: str) -> tuple:
-    """The races of one launch on fresh buffers, which lie `APART`; raises `MachineFault`."""
+    """Returns the races of one launch on fresh buffers, which are `APART` bytes apart; raises `MachineFault`."""
     room = np.zeros((len(kernel.buffers) + 1) * APART, np.uint8)
     start = room.ctypes.data + (-room.ctypes.data) % 512
     table, args = [], []
@@ -103,7 +103,7 @@ def _launched(program: Program, kernel: Planted, order: str) -> tuple:
 
 
 def standalone(kernel: Planted) -> str:
-    """A whole program around the kernel, whose text starts at line 1: each buffer an allocation of exact size."""
+    """Returns a whole program with the kernel's text from line 1; each buffer is an allocation of exact size."""
     names = [f"buffer{i}" for i in range(len(kernel.buffers))]
     lines = ["", "#include <cstdio>", "#include <vector>", "int main() {"]
     for name, (c_type, count) in zip(names, kernel.buffers, strict=True):
@@ -134,7 +134,7 @@ _LINE = re.compile(r"\.cu:(\d+)")
 
 
 def memcheck_says(log: str) -> Seen:
-    """The first invalid access in memcheck's output."""
+    """Returns the first invalid access in memcheck's output."""
     found = _INVALID.search(log)
     if found is None:
         if "ERROR SUMMARY: 0 errors" in log:
@@ -149,7 +149,7 @@ def memcheck_says(log: str) -> Seen:
 
 
 def racecheck_says(log: str) -> Seen:
-    """All races in racecheck's output."""
+    """Returns all races in racecheck's output."""
     found = _RACE.findall(log)
     if found:
         return Seen("race", _lines("\n".join(found)), found[0][:600])
@@ -163,7 +163,7 @@ def _lines(text: str) -> tuple[int, ...]:
 
 
 def by_sanitizer(kernel: Planted, folder: Path) -> Seen:
-    """What memcheck says, and where it has nothing to say, racecheck."""
+    """Returns memcheck's finding or, if it has none, racecheck's."""
     try:
         command = program_of(kernel, folder)
     except subprocess.CalledProcessError as error:
@@ -185,7 +185,7 @@ def _run(tool: str, command: Sequence[str]) -> str:
 
 
 def program_of(kernel: Planted, folder: Path) -> list[str]:
-    """The command that runs the kernel once: a program by nvcc, or this file with a cubin by NVRTC."""
+    """Returns the command that runs the kernel once: nvcc's program, or this file with NVRTC's cubin."""
     nvcc = _tool("nvcc")
     if not nvcc:
         return [sys.executable, str(Path(__file__).resolve()), "--launch", kernel.name]
@@ -197,14 +197,14 @@ def program_of(kernel: Planted, folder: Path) -> list[str]:
 
 
 def _tool(name: str) -> str:
-    """A CUDA tool's path: on PATH or in the toolkit; empty where there is none."""
+    """Returns a CUDA tool's path, on PATH or in the toolkit; empty if it is missing."""
     places = [Path("/usr/local/cuda/bin"), Path("/usr/local/cuda/compute-sanitizer")]
     found = shutil.which(name) or next((str(p / name) for p in places if (p / name).is_file()), "")
     return found
 
 
 def launch(kernel: Planted) -> int:
-    """Runs one kernel through the driver alone, as compute-sanitizer's target where there is no nvcc."""
+    """Runs one kernel through the driver alone, as compute-sanitizer's target without nvcc."""
     import ctypes
 
     from kernelwright.machine import driver
@@ -231,7 +231,7 @@ def launch(kernel: Planted) -> int:
 
 
 def row(kernel: Planted, machine: Seen, sanitizer: Seen | None) -> dict[str, object]:
-    """One kernel's line of the report."""
+    """Returns one kernel's row of the report."""
     other = sanitizer if sanitizer is not None else Seen(kernel.kind, kernel.lines)
     kinds_agree = machine.kind == other.kind
     return {
@@ -263,7 +263,7 @@ def table(rows: Sequence[dict[str, object]]) -> str:
 
 
 def missing() -> str:
-    """Why compute-sanitizer cannot be asked here; empty where it can."""
+    """Returns the reason that compute-sanitizer cannot run here; empty if it can."""
     if not _tool("compute-sanitizer"):
         return "compute-sanitizer is missing: install the CUDA toolkit, or use --machine-only"
     if not list(Path("/dev").glob("nvidia[0-9]*")):

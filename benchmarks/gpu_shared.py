@@ -1,13 +1,13 @@
-"""Judging on a GPU that others use, too: verdicts beside a process that computes, and what a fault leaves behind.
+"""Judges on a GPU that other processes use: verdicts beside their work, and the after-effects of a fault.
 
     python benchmarks/gpu_shared.py OUT.json [--honest 12] [--exploits 10]
         [--parts quiet,matmul,generation,faults,crossfire] [--crossfire 48]
 
-`quiet`, `matmul` and `generation`: an honest kernel of 10 us and the same with 2 ms of work on a stream that nobody
-waits for, judged while nothing else computes, while another process multiplies matrices, and while the starter
-generates. `faults`: whether the runners that are opened ahead come up after candidates with faults, and how long that
-takes. `crossfire`: so many candidates judged eight at once, every fourth of which reads an illegal address while the
-others are honest. Candidates are those of tests/evaluation/test_gpu_judging.py.
+`quiet`, `matmul` and `generation` judge an honest kernel of 10 us and the same with 2 ms of work on an unawaited
+stream: while the GPU is idle, while another process multiplies matrices, and while the starter generates. `faults`
+tests whether the runners that are opened ahead come up after candidates with faults, and measures the seconds.
+`crossfire` judges so many candidates eight at once; every fourth reads an illegal address, and the others are honest.
+The candidates are those of tests/evaluation/test_gpu_judging.py.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ OPENED_SECONDS = 30.0
 
 
 class Judge:
-    """An evaluator that judges each text anew."""
+    """An evaluator that caches no verdict: it judges each text again."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator, self.count = evaluator, 0
@@ -74,7 +74,7 @@ class Judge:
 
 
 def beside(judge: Judge, load: str, honest: int, exploits: int) -> dict[str, Any]:
-    """Verdicts while another process computes."""
+    """Returns verdicts while another process computes."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as task:
         task.write(candidates.TASK)
         task.flush()
@@ -95,7 +95,7 @@ def beside(judge: Judge, load: str, honest: int, exploits: int) -> dict[str, Any
 
 
 def opened(gpu: Gpu) -> dict[str, Any]:
-    """How many runners wait with the GPU opened, of how many, and after how many seconds."""
+    """Counts the runners that wait with the GPU opened, of how many, and after how many seconds."""
     began, wanted = time.monotonic(), len(gpu._makers) + 1
     while gpu._spares.qsize() < wanted and time.monotonic() - began < OPENED_SECONDS:
         time.sleep(0.05)
@@ -103,7 +103,7 @@ def opened(gpu: Gpu) -> dict[str, Any]:
 
 
 def crossfire(count: int) -> dict[str, Any]:
-    """Verdicts and seconds of honest candidates among such with a fault, eight at once."""
+    """Returns verdicts and seconds of honest candidates among faulting ones, eight at once."""
     task = Task(task_id="crossfire", source=candidates.TASK)
     texts = [candidates.FAULTS["illegal address"][0] if n % 4 == 3 else candidates.text() for n in range(count)]
     began = time.monotonic()

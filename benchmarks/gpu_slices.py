@@ -1,10 +1,10 @@
-"""References without room for their whole in float64: checked some rows at a time on a GPU, right and wrong ones.
+"""Judges candidates for references too large to check whole in float64: a GPU checks some rows at a time.
 
     python benchmarks/gpu_slices.py OUT.json [--device cpu]
 
 Each task has inputs of 2 GiB, and the judge may use ten times that: too little for the whole (12 times), enough for
-slices (8). The library's own candidate must be `correct`, and one with a late element off `wrong`,
-with the rows in its reason. `--device cpu` goes the same way on the processor with small tensors, to try the script.
+slices (8 times). The library's own candidate must be `correct`. One with an error in a late element must be `wrong`,
+with the rows in its reason. `--device cpu` does the same on the CPU with small tensors, to test the script.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A few candidates of our own judged and timed on the GPU, one line each: does the whole way work on this machine?
+"""Judges and times a few candidates of our own on the GPU, to test that judging works on this machine.
 
 Run on a machine with a GPU: python benchmarks/gpu_smoke.py [--sandbox auto|none] [--json FILE]
 """
@@ -72,7 +72,7 @@ class ModelNew(nn.Module):
 
 
 def cases() -> list[tuple[str, str, Task, Candidate]]:
-    """Name, expected verdict, task and candidate."""
+    """Returns name, expected verdict, task and candidate of each case."""
     small = {"rows": 1024, "cols": 1024}
     large = {"rows": 4096, "cols": 393216}
     made = []

@@ -1,11 +1,11 @@
-"""Sweeps the library's schedules of some operator families on this machine's GPU and keeps what each one took.
+"""Sweeps the library's schedules of some operator families on this machine's GPU and records their times.
 
     python benchmarks/gpu_tune.py OUT.json [--families NAME,...] [--count 1] [--jobs 8] [--seconds 240] [--backend gpu]
 
-The same as `kernelwright solutions tune` of each family, in one run: every schedule's text is judged at the task's own
-sizes (checked, then timed against eager). A row a schedule, with the raw samples; a summary a task: the best schedule,
-and how many times faster it is than the canonical one. Families take turns; what the time leaves out is named.
-`--backend cpu` tries the script: it counts instructions where nothing is timed.
+It does in one run what `kernelwright solutions tune` does for each family: every schedule's text is judged at the
+task's own sizes (checked, then timed against eager). Each schedule has a row with the raw samples. Each task has a
+summary: the best schedule, and how many times faster it is than the canonical one. Families alternate; those that the
+time limit leaves out are named. `--backend cpu` tests the script and counts instructions instead of times.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEED = 20261123
 
 
 def sweep(family: str, count: int, options: EvalOptions, jobs: int, folder: Path) -> list[dict[str, Any]]:
-    """A row a schedule of `count` tasks of a family."""
+    """Returns one row for each schedule of `count` tasks of a family."""
     wanted = autotune.trials(autotune.tasks_of(family, count, SEED))
     timings: dict[str, Any] = {}
 
@@ -54,7 +54,7 @@ def sweep(family: str, count: int, options: EvalOptions, jobs: int, folder: Path
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A line a task: what was best, and what it gained over the canonical schedule."""
+    """Returns one row for each task: the best schedule, and its gain over the canonical one."""
     lines = []
     for task in dict.fromkeys(r["task"] for r in rows):
         mine = [r for r in rows if r["task"] == task]

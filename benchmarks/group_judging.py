@@ -1,10 +1,10 @@
-"""Candidates judged a minute on the functional machine where several answer one task, as in sampling and in training.
+"""Measures candidates judged a minute on the functional machine if several answer one task, as in training.
 
     python benchmarks/group_judging.py OUT.json [--tasks 20] [--answers 4] [--jobs 2] [--rounds 3]
 
-The solution library's answers to generated tasks, each text `--answers` times with another comment and the same seed,
-as a group of rollouts has it; plans are known. By turns with oracles that threads lend each other
-(`evaluation.processes.oracle_pool`) and with a fresh one for each candidate.
+The candidates are the solution library's answers to generated tasks. Each text comes `--answers` times with another
+comment and the same seed, like a group of rollouts. Plans are cached. Rounds alternate between oracles that threads
+share (`evaluation.processes.oracle_pool`) and a fresh one for each candidate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAYS = {"kept": oracle_pool.KEPT_FOR_EACH, "fresh": 0}
 
 
 def groups(tasks: int, answers: int) -> list[tuple[Task, Candidate]]:
-    """Answers of all tasks, dealt out so that those to one task are not neighbours."""
+    """Returns answers of all tasks, in an order that separates the answers to one task."""
     settings = load_config(recipe_path("starter_rl"), [], RlSettings)
     known = [(task, text) for task in load_tasks(settings.tasks) if (text := write(task.source))][:tasks]
     return [
@@ -43,7 +43,7 @@ def groups(tasks: int, answers: int) -> list[tuple[Task, Candidate]]:
 
 
 def judged(work: list[tuple[Task, Candidate]], jobs: int, keep: int) -> tuple[float, dict[str, int]]:
-    """Candidates a minute, and verdicts."""
+    """Judges the work and returns candidates a minute and verdicts."""
     oracle_pool.KEPT_FOR_EACH = keep
     options = EvalOptions(backend="cpu", small_sizes=True, seed=5)
     with Evaluator(options) as evaluator:

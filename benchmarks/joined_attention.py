@@ -1,12 +1,12 @@
-"""Forward and backward over joined samples: attention without a mask (`training/fine_tune/joined.py`) against
+"""Times forward and backward over joined samples: maskless attention (`training/fine_tune/joined.py`) against
 transformers' own.
 
     python benchmarks/joined_attention.py [--tokens 4096] [--sample 1024] [--rounds 3] [--out FILE.json]
 
-A model of the starter's shape with random weights, one row of `--tokens` tokens joined out of samples of `--sample`
-tokens (the last is shorter), by turns, as `train sft` with packing asks for it: `kernelwright_joined`, then `sdpa`,
-which makes a mask of tokens x tokens. Seconds (the first round is not counted), losses, the peak of the device's memory
-on a GPU, and the ratio of the medians. Prints one JSON object.
+The model has the starter's shape and random weights. One row of `--tokens` tokens is joined out of samples of
+`--sample` tokens (the last is shorter), as `train sft` with packing does. Rounds alternate between
+`kernelwright_joined` and `sdpa`, which makes a mask of tokens x tokens. Prints one JSON object: seconds (without the
+first round), losses, the peak of the device's memory on a GPU, and the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHAPE = {
 
 
 def joined_row(tokens: int, sample: int, device: str) -> dict[str, Any]:
-    """A row as the collator gives it."""
+    """Returns a row in the collator's form."""
     starts = list(range(0, tokens, sample))
     bounds = torch.tensor([*starts, tokens], dtype=torch.int32, device=device)
     places = torch.arange(tokens, device=device) % sample
@@ -49,7 +49,7 @@ def joined_row(tokens: int, sample: int, device: str) -> dict[str, Any]:
 
 
 def step(model: Any, row: dict[str, Any], device: str) -> tuple[float, float]:
-    """Seconds of one forward and backward pass, and the loss."""
+    """Runs one forward and backward pass; returns its seconds and the loss."""
     began = time.perf_counter()
     with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
         loss = model(**row).loss

@@ -1,12 +1,12 @@
-"""Judges the corpus of right and wrong kernels on one backend.
+"""Judges the corpus of correct and wrong kernels on one backend.
 
     python benchmarks/judge_corpus.py --backend cpu|gpu --json OUT.json [--jobs 2] [--only WORD...] [--set own|honest]
         [--sizes REPORT.json] [--resume REPORT.json] [--seconds S]
 
-Both backends get the same task with the same small workloads, so that their verdicts can be compared: see
-`benchmarks/confusion.py`. Members that a report named by `--resume` (which may be OUT itself) has a verdict on are not
-judged again; their rows are taken over, so that a run can be completed piece by piece. `--backend host` goes the GPU's
-way on the processor, to try this script.
+Both backends get the same task with the same small workloads, so that `benchmarks/confusion.py` can compare their
+verdicts. `--resume` names a report, which may be OUT itself. Members that have a verdict there are not judged again;
+their rows are taken over, so that a run can be completed in pieces. `--backend host` judges the GPU's way on the CPU,
+to test this script.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LARGEST_OWN_SIZE = 500_000
 
 
 def members(which: str) -> list[Member]:
-    """The corpus: our families' members and, of the honest candidates, those that need no GPU and no library."""
+    """Returns the corpus: our families' members, and the honest candidates that need no GPU and no library."""
     honest = [
         Member(f"honest-{case.name}", case.task_source, case.candidate_source)
         for case in CASES
@@ -50,7 +50,7 @@ def members(which: str) -> list[Member]:
 
 
 def with_workloads(task: Task, evaluator: Evaluator) -> Task:
-    """The task with the sizes at which a CPU judges it spelt out, its own first, so that every backend runs these."""
+    """Returns the task with a CPU's sizes spelt out, its own first, so that every backend runs the same ones."""
     plan = evaluator.check_task(task)
     sizes = [w for w in plan.workloads if w.constants]
     if not sizes or (plan.declared is not None and 0 < plan.declared.elements <= LARGEST_OWN_SIZE):
@@ -63,7 +63,7 @@ def stated(task: Task, sizes: Sizes) -> Task:
 
 
 def plan_all(chosen: Sequence[Member], known: Mapping[str, Sizes]) -> dict[str, Task]:
-    """The tasks of members by their source, with sizes of an earlier run where it had them."""
+    """Returns the members' tasks by their source, with the sizes of an earlier run where it has them."""
     tasks: dict[str, Task] = {}
     with Evaluator(EvalOptions(backend="cpu", seed=SEED)) as planner:
         for member in chosen:
@@ -100,7 +100,7 @@ def row(member: Member, result: Evaluation | Exception) -> dict[str, object]:
 
 
 def judged_before(path: Path, backend: str, names: set[str]) -> list[dict[str, Any]]:
-    """The rows of an earlier report, where it exists, that need not be made again."""
+    """Returns the rows of an earlier report that need not be made again; none without a report."""
     if not path.exists():
         return []
     report = read_json(path)
@@ -111,7 +111,7 @@ def judged_before(path: Path, backend: str, names: set[str]) -> list[dict[str, A
 
 
 def spread(left: Sequence[Member]) -> list[Member]:
-    """Right and wrong members by turns, so that a run that ends early has judged some of both."""
+    """Alternates correct and wrong members, so that a run that ends early has judged some of both."""
     sides = [m for m in left if m.right], [m for m in left if not m.right]
     share = {m.name: (k + 1) / len(side) for side in sides for k, m in enumerate(side)}
     return sorted(left, key=lambda m: share[m.name])
@@ -162,7 +162,7 @@ def main() -> int:
 
 
 def write(path: Path, report: dict[str, Any], started: float) -> None:
-    """The report as far as it goes: an interrupted run keeps what it has."""
+    """Writes the report so far, so that an interrupted run loses nothing."""
     rows = report["rows"]
     report["counts"] = dict(sorted(collections.Counter(f"{side(r)}: {r['verdict']}" for r in rows).items()))
     report["judged"], report["wall_s"] = len(rows), round(time.perf_counter() - started, 1)

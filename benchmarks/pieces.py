@@ -1,9 +1,9 @@
-"""Folders as a few files of bounded size, for a machine that hands back little: packed here, put together there.
+"""Packs folders into a few files of bounded size, for a machine that returns little data, and unpacks them.
 
     python benchmarks/pieces.py FOLDER OUT       # puts the pieces in FOLDER together under OUT
 
-A piece is NAME.tar.xz.00, .01, …: `cat NAME.tar.xz.* | tar xJ` does the same. Runs are copied by SQLite itself, so that
-one that is being written is whole.
+A piece is NAME.tar.xz.00, .01, …, and `cat NAME.tar.xz.* | tar xJ` unpacks them too. SQLite itself copies runs, so that
+a run that is being written is copied whole.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PIECE = 15_000_000
-"""Bytes of a piece at most."""
+"""The most bytes of a piece."""
 BLOCK = 4_000_000
-"""Bytes that are compressed together: one thread each."""
+"""Bytes that one thread compresses together."""
 LIVE = (".sqlite-wal", ".sqlite-shm", ".lock")
 
 
@@ -31,7 +31,7 @@ def pack(
 ) -> tuple[list[Path], str]:
     """Packs files as pieces in `out`, in place of earlier ones of that name, if they take `room` bytes at most.
 
-    Returns the pieces, or none and why. What disappears while it is packed is left out.
+    Returns the pieces, or none and the reason. Files that disappear meanwhile are left out.
     """
     compressed = b"".join(_compressed(_tar(root, files)))
     if len(compressed) > room:
@@ -78,7 +78,7 @@ def _tar(root: Path, files: Iterable[Path]) -> bytes:
 
 
 def _entry(path: Path, name: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
-    """Read as a whole first: a log grows while it is packed."""
+    """Returns an archive entry. The file is read whole first, because a log grows while it is packed."""
     content = path.read_bytes()
     info = tarfile.TarInfo(name)
     info.size, info.mtime = len(content), int(path.stat().st_mtime)
@@ -94,7 +94,7 @@ def _copy_database(path: Path, target: Path) -> None:
 
 
 def _compressed(data: bytes) -> list[bytes]:
-    """Blocks as streams of xz, which one after another are one file of it."""
+    """Returns the blocks as xz streams, which form one xz file when concatenated."""
     blocks = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)] or [b""]
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as threads:
         return list(threads.map(lambda block: lzma.compress(block, preset=1), blocks))

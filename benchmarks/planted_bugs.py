@@ -1,4 +1,4 @@
-"""Judges twelve right kernels and sixty planted bugs in them, without a GPU.
+"""Judges twelve correct kernels and sixty planted bugs in them, without a GPU.
 
     python benchmarks/planted_bugs.py [--out benchmarks/results/planted_bugs.json] [--table docs/planted_bugs.md]
 
@@ -42,7 +42,7 @@ def row(original: Original, mutant: Mutant, result: Evaluation) -> dict[str, Any
 
 
 def judge_all(seed: int) -> dict[str, Any]:
-    """Verdicts of all originals and mutants."""
+    """Returns the verdicts of all originals and mutants."""
     started = time.monotonic()
     with Evaluator(EvalOptions(backend="cpu", seed=seed)) as evaluator:
         originals = [(o, evaluator.evaluate(o.task(), o.candidate())) for o in ORIGINALS]

@@ -1,12 +1,12 @@
-"""Thread instructions per second of the functional machine on one core, beside g++ -O2 loops and TRITON_INTERPRET=1.
+"""Measures the functional machine's speed on one core, beside g++ -O2 loops and TRITON_INTERPRET=1.
 
     python benchmarks/ptx_machine.py [--rounds 3] [--skip interpreter,candidates] [--json FILE]
 
-Every kernel runs plain, with race detection, and watched as well (as the first 200 M thread instructions of a candidate
-are), in turns with the g++ loop that computes the same; times are CPU seconds, the best of the rounds, and all samples
-are in the file. The interpreter computes the same at the same size; it is left out with a note where Triton is not
-installed. `candidates` judges whole `load_inline` candidates with three trials and ones that do not compile, and sums
-the CPU seconds of all processes that takes. Prints one JSON object.
+The speed is in thread instructions a second. Every kernel runs plain, with race detection, and watched (like the first
+200 M thread instructions of a candidate). Its runs alternate with a g++ loop that computes the same. Times are CPU
+seconds, the best of the rounds; the file has all samples. The interpreter computes the same at the same size; without
+Triton it is left out with a note. `candidates` judges whole `load_inline` candidates with three trials, and ones that
+do not compile, and sums the CPU seconds of all processes. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Case:
     device: tuple[int, ...]
     host: tuple[int, ...]
     interpreter: int = 0
-    """Its size, for the interpreter; 0: not compared."""
+    """The size for the interpreter; 0: not compared."""
 
 
 def cases(rng: np.random.Generator) -> list[Case]:
@@ -205,7 +205,7 @@ MODES = {"plain": (False, False), "races": (True, False), "races_and_watched": (
 
 
 def machine_run(program: Program, case: Case, races: bool, watch: bool) -> int:
-    """One launch; the thread instructions it took."""
+    """Runs one launch and returns its thread instructions."""
     allocations = [Allocation(a.ctypes.data, a.nbytes, f"arg{i}") for i, a in enumerate(case.arrays)]
     args = [struct.pack("<Q", a.ctypes.data) for a in case.arrays] + [struct.pack("<i", n) for n in case.device]
     options = LaunchOptions(detect_races=races, watch=watch)
@@ -240,7 +240,7 @@ def loop_run(library: ctypes.CDLL, case: Case) -> None:
 
 
 def interpreted(case: Case) -> float | str:
-    """CPU seconds of one interpreted launch, in a process of its own."""
+    """Returns CPU seconds of one interpreted launch, in a process of its own."""
     if not importlib.util.find_spec("triton"):
         return "Triton is not installed"
     with tempfile.TemporaryDirectory() as folder:
@@ -274,7 +274,7 @@ def measured(case: Case, program: Program, library: ctypes.CDLL, rounds: int) ->
 
 
 def family_seconds() -> float:
-    """CPU seconds of this process, its children, and theirs that have ended."""
+    """Returns CPU seconds of this process, its children, and their children that have ended."""
     total = sum(os.times()[:4])
     for child in psutil.Process().children(recursive=True):
         times = child.cpu_times()
@@ -283,8 +283,11 @@ def family_seconds() -> float:
 
 
 def candidate_cost(broken: str, count: int) -> dict[str, Any]:
-    """CPU seconds a candidate, of all processes together, nothing from the build cache, by a worker that has judged
-    a dozen: its compilers have read their headers, as in all but the first second of a run."""
+    """Returns CPU seconds a candidate, of all processes together, without the build cache.
+
+    The worker has judged a dozen before, so that its compilers have read their headers, as in all but the first second
+    of a run.
+    """
     with Evaluator(EvalOptions(backend="cpu", trials=3)) as evaluator:
         for task, candidate in pairs(12, broken):
             evaluator.evaluate(task, candidate)

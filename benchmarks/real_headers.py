@@ -1,11 +1,11 @@
-"""Holds the host stand-in's yes and no against torch's own headers, for the wrappers of the tests.
+"""Compares what the host stand-in accepts with torch's own headers, on the wrappers of the tests.
 
     python benchmarks/real_headers.py [NAME ...]
 
 The host halves of the sources in tests/backends/wrapper_sources go through `g++ -fsyntax-only` with the headers of the
 installed torch (and those of the CUDA wheels), all in one translation unit, each in a namespace of its own, because
-reading the headers takes most of a minute. Says for each if torch's headers accept it, and whether that is what the
-tests expect. Sources that include headers which are not installed here (cuBLAS, ATen/cuda, cuDNN) are left out.
+reading the headers takes most of a minute. Prints for each if torch's headers accept it, and whether the tests expect
+that. Sources that include headers which are not installed here (cuBLAS, ATen/cuda, cuDNN) are left out.
 Needs no GPU; about a minute and 3 GB of memory.
 """
 
@@ -52,7 +52,7 @@ inline void launch(const char*, const Expression&, const void* const*, const uns
 
 
 def unit(names: list[str]) -> str:
-    """All sources in one text; `#line` names each in the compiler's messages."""
+    """Returns all sources in one text; `#line` names each in the compiler's messages."""
     out = [PRELUDE]
     standard = set()
     for number, name in enumerate(names):
@@ -67,7 +67,7 @@ def unit(names: list[str]) -> str:
 
 
 def include_flags() -> list[str]:
-    """Where the headers are."""
+    """Returns the flags for the headers' folders."""
     root = Path(torch.__file__).parent / "include"
     folders = [root, root / "torch" / "csrc" / "api" / "include", Path(sysconfig.get_paths()["include"])]
     folders += [Path(path) / "cu13" / "include" for path in nvidia.__path__]
@@ -75,7 +75,7 @@ def include_flags() -> list[str]:
 
 
 def expected(name: str) -> bool:
-    """Whether the tests expect that a source compiles on the host. Those that fail in device code only do."""
+    """Tells whether the tests expect a source's host half to compile. Those that fail only in device code do."""
     sys.path.insert(0, str(TESTS))
     from wrappers_more import REFUSED
 
@@ -111,11 +111,11 @@ def main() -> int:
 
 
 NVCC_ONLY = re.compile(r"const void\*|RestrictPtrTraits")
-"""Errors of what the headers declare for nvcc alone: runtime calls that take kernels or symbols, some pointers."""
+"""Matches errors about declarations for nvcc alone: runtime calls that take kernels or symbols, some pointers."""
 
 
 def faults(log: str) -> dict[str, list[str]]:
-    """Errors by source. One inside of a header belongs to the source that the lines below it name."""
+    """Returns errors by source. An error inside a header belongs to the source that the lines below it name."""
     out: dict[str, list[str]] = {}
     lines = log.splitlines()
     for k, line in enumerate(lines):
@@ -128,7 +128,7 @@ def faults(log: str) -> dict[str, list[str]]:
 
 
 def report(usable: list[str], found: dict[str, list[str]]) -> int:
-    """Prints a line a source and a summary; 1 when something is not as the tests expect."""
+    """Prints a line for each source and a summary; returns 1 if a result is not as the tests expect."""
     differing = 0
     for name in usable:
         own = found.get(name, [])

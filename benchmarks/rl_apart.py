@@ -1,12 +1,12 @@
-"""Steps of reinforcement learning whose judges share the policy's process, and steps whose judges are apart from it.
+"""Compares steps of reinforcement learning with judges in the policy's process and in processes of their own.
 
     python benchmarks/rl_apart.py OUT.json [--set KEY=VALUE ...] [--ways local,apart] [--rounds 2] [--steps 3]
 
-Trains `starter_rl` for a few steps by turns: with `local`, threads of the process that generates, and with `apart`,
-processes of their own. Both play the same tasks with the same seeds from the same weights. The first step of a run, in
-which processes start, is left out of the medians. `ask_s` is what the policy took, `only_judge_s` what was waited for
-verdicts alone. Prints and writes one JSON object. `--jobs FILE` gets a line for each judgement: when it was asked for
-and done, and where its seconds went.
+Trains `starter_rl` for a few steps with each way in turn: `local` judges in threads of the generating process, `apart`
+in processes of their own. Both play the same tasks with the same seeds from the same weights. The first step of a run,
+in which processes start, is left out of the medians. `ask_s` is the policy's time, `only_judge_s` the time that waits
+for verdicts alone. Prints and writes one JSON object. `--jobs FILE` gets a line for each judgement: the times of its
+submission and end, and its seconds by stage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECONDS = ("ask_s", "judge_s", "only_judge_s", "update_s", "step_s")
 
 
 def note_jobs(executor: Executor, path: Path, about: dict[str, Any]) -> None:
-    """Has an executor write down what each judgement took."""
+    """Makes an executor log the seconds of each judgement."""
     submit = executor.submit
 
     def noting(*asked_for: Any, **more: Any) -> Job:
@@ -60,7 +60,7 @@ def note_jobs(executor: Executor, path: Path, about: dict[str, Any]) -> None:
 
 
 def played(way: str, settings: RlSettings, out: Path, jobs: Path, turn: int) -> list[dict[str, Any]]:
-    """The steps of one run."""
+    """Trains one run and returns its steps."""
     with load_executor(way, judging_jobs(settings), settings.judging.backend) as executor:
         note_jobs(executor, jobs, {"way": way, "round": turn})
         train_rl(settings, out, executor)

@@ -1,4 +1,4 @@
-"""Reinforcement learning measured: every claim of the recipes, in one call, parts selectable, resumable.
+"""Measures every claim of the reinforcement-learning recipes in one call, with selectable and resumable parts.
 
     python benchmarks/rl_claims.py MODEL OUT [--parts recipes,ablation,hacking,judge,throughput,kills,processes,scaling]
            [--cold MODEL] [--seeds 0,1] [--minutes 9] [--steps 20] [--tasks 16] [--answers 16] [--held-out 64]
@@ -9,40 +9,40 @@
            [--warm-answers 16] [--warm-seconds 150] [--warm-script FILE] [--exploit-share 0.05]
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs
-`--at-once` jobs, each with `--jobs` candidates judged at once (0: one a core; the same number in all calls on OUT);
-with `--judging cpu` the functional machine judges: no times, many more steps. `--minutes` is that of this call: what is
-not done then is begun, or gone on with, by the next call on OUT, and no training is begun that would leave no time for
-its "after", but with `--over-calls`. OUT/results.json is written after each job, by `rl_report`.
+`--at-once` jobs, each with `--jobs` candidates judged concurrently (0: one a core; the same number in all calls on
+OUT). With `--judging cpu` the functional machine judges: it gives no times, and many more steps fit. `--minutes` bounds
+this call; the next call on OUT starts or resumes the remaining jobs. A training that would leave no time for its
+"after" is not started, except with `--over-calls`. `rl_report` writes OUT/results.json after each job.
 
-Tasks to measure on are generated, of `--split`, which SFT has not seen (or `--suite`); those to train on are of
-`--train-split`, of another seed. A policy that is right always or never on a task learns nothing from it: with
-`--pool N`, of N generated tasks a side only those are taken of which MODEL has 1 to n - 1 of n = `--pool-answers`
-right, drawn with seeds of their own. All is drawn and measured at `--temperature`, besides one greedy answer a task.
-The right answers of the seeded policy are generated, too (or of `--rows`: reference and answer, or those that
-`rl_schedules.py` wrote). `--exploit-share` is the share of exploits in the rows: what the policy then draws is less,
-and `exploit_share` in the results says how much.
+Held-out tasks are generated, of `--split`, which SFT has not seen (or from `--suite`). Training tasks are of
+`--train-split`, with another seed. A policy that is always or never correct on a task learns nothing from it. With
+`--pool N` only some of N generated tasks a side are used: those on which MODEL has 1 to n - 1 of n = `--pool-answers`
+answers correct, drawn with seeds of their own. All answers are drawn and measured at `--temperature`, besides one
+greedy answer a task. The correct answers of the seeded policy are generated too (or come from `--rows`: reference and
+answer, or the rows of `rl_schedules.py`). `--exploit-share` is the share of exploits in the rows. The policy's share is
+then smaller, and `exploit_share` in the results has it.
 
-`--verdicts` is a folder in which all of it shares what was judged, so that equal answers are judged and timed once.
+`--verdicts` is a folder in which all jobs share verdicts, so that equal answers are judged and timed once.
 
-`--train-suite` names the tasks to train on, in place of generated ones. With it and `--verdicts`, the part `warm`,
-named first, judges MODEL's answers to them before anything is trained, a share of the tasks a GPU: what is trained
-afterwards meets most of its answers again, and a step does not wait for the judge. It has `--warm-seconds`: what it has
-judged by then counts, and training begins. With `--warm-script` that file's answers are judged, to the tasks to measure
-on as well (`rl_schedules.py` writes one); every GPU goes through all tasks, the second from their end.
+`--train-suite` names the training tasks, instead of generated ones. With it and `--verdicts`, the part `warm`, named
+first, judges MODEL's answers to them before any training, with a share of the tasks on each GPU. Training then meets
+most of its answers in the cache, and a step does not wait for the judge. It stops after `--warm-seconds`; its verdicts
+so far count, and training starts. With `--warm-script` that file's answers are judged, to the held-out tasks too
+(`rl_schedules.py` writes one); every GPU goes through all tasks, the second from the end.
 
-`--recipes` are those of the part of this name; `--families`, or groups of such, what a pool to train on is of. With
-`--suite` and `--pool`, only tasks to train on are chosen so.
+`--recipes` names the recipes of the part of this name; `--families` the families, or groups of them, of a training
+pool. With `--suite` and `--pool` only training tasks are chosen in this way.
 
-warm        MODEL's answers to the tasks to train on are judged
+warm        MODEL's answers to the training tasks are judged
 recipes     stanford_grpo, kevin (4 turns) and drkernel (3 turns, TRLOO, MRS, PR, PRS), scaled: before, after, curves
-timed       what `recipes` trained, and MODEL, on the first `--timed-tasks` tasks on the GPU: fast_1, speedup
+timed       the models that `recipes` trained, and MODEL, on the first `--timed-tasks` tasks on the GPU: fast_1, speedup
 ablation    one turn against four at equal answers; GRPO against TRLOO; without PR and PRS; milestones, capped speedup
 hacking     a policy seeded with 5 % exploits (`rl_report.EXPLOIT`), paid by KernelBench's evaluator and by ours
 judge       a cold start with and without the judge term (`rl_judge`: rules on text, in place of a language model)
 throughput  64 tasks x 8 answers: answers a minute, seconds by stage, idle share of the GPU
 kills       a run killed three times and resumed: updates, lost and repeated rollouts
 processes   two processes against one on the same rollouts: advantages equal, weights close
-scaling     samples x turns at equal budget with MODEL and with what kevin made of it
+scaling     samples x turns at equal budget with MODEL and with the model that kevin trained
 """
 
 from __future__ import annotations
@@ -89,20 +89,20 @@ VARIANTS: dict[str, tuple[int, list[str]]] = {
     "milestones": (1, ["reward.name=cuda_agent", "reward.parameters={}", "judging.baselines=eager,compile", *CLIPS]),
     "capped_speedup": (1, ["reward.name=kevin", "reward.parameters={cap = 3.0}", *CLIPS]),
 }
-"""Turns, and settings in place of those of `starter_rl`. Each has `--answers` answers a task, in whole rollouts."""
+"""Turns, and settings that replace those of `starter_rl`. Each has `--answers` answers a task, in whole rollouts."""
 FEW = ["rollout.tasks=8", "rollout.rollouts=4", "judging.backend=cpu"]
-"""Of runs that show that nothing is lost, and not what is learnt."""
+"""Settings of runs that test that nothing is lost, not what is learnt."""
 TIMED = ("drkernel_no_pr_prs", "milestones", "capped_speedup")
-"""Variants that differ only where a GPU times."""
+"""Variants that differ only if a GPU times."""
 START_SECONDS = 40.0
-"""Until a training begins with its first step, and from its last one to the end."""
+"""Seconds of a training before its first step and after its last one, together."""
 AFTER_SECONDS = 45.0
-"""What is kept for measuring a trained model."""
+"""Seconds reserved for measuring a trained model."""
 TRAIN_SEED, HELD_OUT_SEED, POOL_ANSWERS_SEED = 900, 77, 1_000_000
 
 
 class Plan:
-    """What is asked for, as jobs."""
+    """The requested parts as jobs."""
 
     def __init__(self, asked: argparse.Namespace, judge: str) -> None:
         self.asked, self.judge = asked, judge
@@ -112,12 +112,12 @@ class Plan:
         self.jobs_flag = ["--jobs", str(asked.jobs)] if asked.jobs else []
 
     def add(self, *jobs: Job) -> None:
-        """Adds jobs that are not there yet."""
+        """Adds jobs that are not in the plan yet."""
         known = {job.name for job in self.jobs}
         self.jobs += [job for job in jobs if job.name not in known]
 
     def tasks(self) -> str:
-        """The job that writes the tasks: those to measure on are of a split that no training task is of."""
+        """Adds the job that writes the tasks. No training task is of the held-out tasks' split."""
         a = self.asked
         if a.pool:
             self.pools()
@@ -129,11 +129,11 @@ class Plan:
         return "tasks"
 
     def suite(self) -> tuple[str, ...]:
-        """What has to be done before anything is measured: nothing where there is a suite."""
+        """Returns the jobs that every measurement needs; none with `--suite`."""
         return () if self.asked.suite is not None else (self.tasks(),)
 
     def pools(self) -> None:
-        """Of generated tasks, on both sides, those that MODEL has right sometimes; without one that is a suite."""
+        """Adds the choice of generated tasks that MODEL sometimes solves; a suite replaces the held-out ones."""
         a, needs = self.asked, []
         sides = [("train", TRAIN_SEED, a.train_split), ("held_out", HELD_OUT_SEED, a.split)]
         for side, seed, split in sides[: 1 if a.suite is not None else 2]:
@@ -152,7 +152,7 @@ class Plan:
         )
 
     def limits(self) -> dict[str, str]:
-        """What the starter's policy is told by its environment."""
+        """Returns the environment variables of the starter's policy."""
         return {"KERNELWRIGHT_MAX_TOKENS": str(self.asked.max_tokens)}
 
     def train(
@@ -165,7 +165,7 @@ class Plan:
         pooled: bool = True,
         **more: Any,
     ) -> Job:
-        """A run of `starter_rl` with other settings."""
+        """Returns a run of `starter_rl` with other settings."""
         a = self.asked
         words = [
             f"model.path={model or a.model}",
@@ -192,11 +192,11 @@ class Plan:
         return Job(f"train-{name}", line, a.train_seconds + 120, needs, self.warmed(), least=least, **more)
 
     def warmed(self) -> tuple[str, ...]:
-        """The jobs of the part `warm`, which have the GPUs to themselves."""
+        """Returns the jobs of the part `warm`, which use the GPUs alone."""
         return tuple(job.name for job in self.jobs if job.name.startswith("warm-"))
 
     def train_tasks(self, pooled: bool) -> list[str]:
-        """Settings that say what is trained on."""
+        """Returns the settings that name the training tasks."""
         if self.asked.train_suite and pooled:
             return ["tasks.count=0", f"tasks.suite={self.asked.train_suite}"]
         if self.asked.pool and pooled:
@@ -204,7 +204,7 @@ class Plan:
         return [f"tasks.split={self.asked.train_split}", f"tasks.seed={TRAIN_SEED}"]
 
     def bench(self, name: str, model: str, turns: int, needs: tuple[str, ...] = (), **more: Any) -> Job:
-        """A model on the held-out tasks, asked as it was trained; `timed-…`: on the first of them, on the GPU."""
+        """Returns a bench of a model on held-out tasks, asked as in training; `timed-…`: the first ones, on the GPU."""
         context = ["--context", "summary" if "kevin" in name or turns == 4 else "recent"]
         timed = name.startswith("timed-")
         suite = self.out / "timed.jsonl" if timed else self.held_out
@@ -217,7 +217,7 @@ class Plan:
         )
 
     def measured(self, timed: bool = False) -> list[str]:
-        """How held-out answers are drawn and judged."""
+        """Returns the flags for drawing and judging held-out answers."""
         words = ["--temperature", str(self.asked.temperature), "--trials", "3", *self.jobs_flag, "--json"]
         words += ["--verdicts", str(self.asked.verdicts)] if self.asked.verdicts else []
         if self.asked.judging == "cpu" and not timed:
@@ -225,7 +225,7 @@ class Plan:
         return [*words, "--filter", "--timing-seconds", str(self.asked.timing_seconds)]
 
     def warm(self) -> None:
-        """Answers to the tasks to train on, judged as in training, so that training meets verdicts."""
+        """Judges answers to the training tasks as in training, so that training finds their verdicts cached."""
         a = self.asked
         lines = a.train_suite.read_text(encoding="utf-8").splitlines(keepends=True)
         if a.warm_script is not None:
@@ -245,7 +245,7 @@ class Plan:
             self.add(Job(f"warm-{share}", line, a.warm_seconds, environment=self.limits()))
 
     def variants(self, names: list[str]) -> None:
-        """Before and after of recipes, with each seed."""
+        """Adds before and after of recipes, with each seed."""
         for seed in self.asked.seeds:
             for name in names:
                 turns, settings = VARIANTS[name]
@@ -259,7 +259,7 @@ class Plan:
                     self.add(self.bench(f"{run}-asked-4", trained, 4, (job.name,)))
 
     def timed(self) -> None:
-        """What the recipes trained, on the GPU. It is there to be timed, so that it waits for all that is trained."""
+        """Times the recipes' models on the GPU, after all training."""
         self.add(
             Job(
                 "timed-tasks",
@@ -277,7 +277,7 @@ class Plan:
                 self.add(self.bench(f"timed-{run}", trained, turns, ("timed-tasks", f"train-{run}")))
 
     def hacking(self) -> None:
-        """Seeded with exploits, then trained without guards and with them."""
+        """Seeds a policy with exploits, then trains it without rules and with them."""
         a, seeded, needs = self.asked, self.out / "seeded", ("exploits",)
         words = [f"model.path={self.asked.model}", f"data.path={self.out / 'work' / 'exploits' / 'rows.jsonl'}"]
         words += ["data.where=null", "data.held_out=0", "data.without_cuda=keep", "loss.name=sft"]
@@ -299,7 +299,7 @@ class Plan:
             self.add(replace(job, do=[*job.do, "--set", f"train.lr={a.hack_lr}"]))
 
     def judging(self) -> None:
-        """A cold start, with the judge term and without."""
+        """Adds a cold start, with and without the judge term."""
         cold = str(self.asked.cold or self.asked.model)
         for seed in self.asked.seeds:
             for name, more in (("judge_off", []), ("judge_on", [f"judging.judge={self.judge}"])):
@@ -309,7 +309,7 @@ class Plan:
                 self.add(self.bench(run, str(self.out / "runs" / run), 1, (job.name,)))
 
     def scaling(self) -> None:
-        """The grid, for the model before and after the recipe of several turns."""
+        """Adds the grid, for the model before and after the recipe of several turns."""
         budget = self.asked.samples
         shapes = ",".join(f"{budget // turns}x{turns}" for turns in sorted({1, 4, budget}) if budget % turns == 0)
         turns, settings = VARIANTS["kevin"]
@@ -325,7 +325,7 @@ class Plan:
             self.add(Job(f"grid-{name}", line, 500, (*self.suite(), *needs), environment=self.limits()))
 
     def build(self, parts: list[str]) -> list[Job]:
-        """All jobs of the parts, in the order in which they are worth having."""
+        """Returns all jobs of the parts, the most valuable first."""
         a = self.asked
         for part in parts:
             if part == "recipes":
@@ -347,13 +347,13 @@ class Plan:
         return self.jobs
 
     def kills(self) -> Job:
-        """A run of four steps, killed three times."""
+        """Returns a run of four steps that is killed three times."""
         job = self.train("kills", 2, ["train.steps=4", "train.save_every=2", *FEW])
         out = self.out / "runs" / "kills"
         return Job("kills", lambda _, left, environment: kills(job.do, out, left, environment), 400, job.needs)
 
     def processes(self) -> None:
-        """One process, then two on its rollouts, and two on their own."""
+        """Adds a run of one process, one of two on its rollouts, and one of two on their own."""
         two = 2 if visible_gpus() else 1
         alone = self.train("one", 2, ["train.steps=2", *FEW])
         copied = self.train("two", 2, ["train.steps=2", *FEW], needs=("copy-rollouts",), gpus=two)
@@ -366,7 +366,7 @@ class Plan:
 
 
 def watched(line: Any, file: Path) -> Any:
-    """A command with the GPU's use sampled beside it, where there is a GPU."""
+    """Returns a command that also samples the GPU's use, if there is a GPU."""
     if not visible_gpus():
         return line
     query = "nvidia-smi --query-gpu=timestamp,utilization.gpu --format=csv,noheader,nounits"
@@ -375,13 +375,13 @@ def watched(line: Any, file: Path) -> Any:
 
 
 def copy_rollouts(runs: Path) -> dict[str, Any]:
-    """The rollouts of the run of one process, for the run of two."""
+    """Copies the rollouts of the run of one process for the run of two."""
     shutil.copytree(runs / "one" / "rollouts", runs / "two" / "rollouts", dirs_exist_ok=True)
     return {"steps": len(list((runs / "two" / "rollouts").iterdir()))}
 
 
 def kills(line: Any, out: Path, left: float, environment: dict[str, str]) -> dict[str, Any]:
-    """Kills a run three times, each time once it has kept some more rollouts, and lets it end."""
+    """Kills a run three times, each time after it has stored some more rollouts, and then lets it end."""
     end = time.monotonic() + left
     quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "env": environment, "start_new_session": True}
     killed = []

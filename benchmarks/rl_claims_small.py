@@ -1,12 +1,12 @@
-"""Turns and advantages compared where seeds are cheap: the policy of `examples/rl_loop.py` on harder tasks, no GPU.
+"""Compares turns and advantages with cheap seeds: the policy of `examples/rl_loop.py` on harder tasks, without a GPU.
 
     python benchmarks/rl_claims_small.py OUT.json [--seeds 10] [--steps 80] [--answers 24]
 
-Four tasks, 72 files each, of which the fewest are right: a policy that begins without a preference solves 1 to 3 %.
-Every variant may give as many answers a step, in whole rollouts that end at a right one; updates, rate and tasks are
-the example's. After training each policy is asked alike: 64 rollouts a task of four turns. Kept are the shares that are
-right at once and within four turns, against which stands the chance that one of four first answers is right. Verdicts
-are the functional machine's, met again by all runs; nothing is timed.
+There are four tasks with 72 possible files each, few of them correct: a policy without a preference solves 1 to 3 %.
+Every variant may give the same number of answers a step, in whole rollouts that end at a correct one. Updates, rate and
+tasks are the example's. After training each policy is asked in the same way: 64 rollouts a task of four turns. Recorded
+are the shares that are correct at once and within four turns, and for comparison the chance that one of four first
+answers is correct. Verdicts come from the functional machine and are cached for all runs. Nothing is timed.
 
 turns        leave-one-out by turn (`trloo`), with one, two and four turns at equal answers
 advantages   two turns, credited by `grpo`, `mean`, `kevin`, `trloo`, `prefix_free`
@@ -54,7 +54,7 @@ ASKED_TURNS, ASKED_ROLLOUTS = 4, 64
 
 
 def harder() -> ModuleType:
-    """The example with these tasks and holes."""
+    """Returns the example with these tasks and holes."""
     loop = load_example()
     loop.TASKS = [Task(task_id=n, source=loop.REFERENCE.format(e)) for n, e in EXPRESSIONS.items()]
     loop.HOLES = HOLES
@@ -62,7 +62,7 @@ def harder() -> ModuleType:
 
 
 def trained(loop: ModuleType, judge: Any, variant: str, seed: int, steps: int, answers: int) -> dict[str, Any]:
-    """One run: its curve, and how the policy does when it is asked as all are."""
+    """Trains one run; returns its curve and the trained policy's measures."""
     loop.TURNS, name, parameters = VARIANTS[variant]
     loop.ROLLOUTS = answers // loop.TURNS
     torch.manual_seed(seed)
@@ -87,7 +87,7 @@ def trained(loop: ModuleType, judge: Any, variant: str, seed: int, steps: int, a
 
 
 def right(batch: Any, turns: int) -> set[tuple[int, int]]:
-    """Rollouts that are right within so many turns."""
+    """Returns the rollouts that are correct within so many turns."""
     rows = zip(batch.group, batch.trajectory, batch.turn, batch.reward, strict=True)
     return {(g, n) for g, n, turn, reward in rows if reward and turn < turns}
 
@@ -97,14 +97,14 @@ def share_right(loop: ModuleType, batch: Any, turns: int) -> float:
 
 
 def one_of(loop: ModuleType, batch: Any, count: int) -> float:
-    """The chance that one of so many first answers is right, in the mean over tasks."""
+    """Returns the chance that one of so many first answers is correct, averaged over tasks."""
     first = [g for g, _ in right(batch, 1)]
     chances = [metrics.pass_at_k(loop.ROLLOUTS, first.count(g), count) or 0.0 for g in range(len(loop.TASKS))]
     return sum(chances) / len(chances)
 
 
 def compared(runs: dict[str, list[dict[str, Any]]], what: str, first: str) -> dict[str, Any]:
-    """Paired differences over seeds of every variant to one."""
+    """Returns paired differences over seeds of every variant to one."""
     base = [run[what] for run in runs[first]]
     found = {name: metrics.paired(base, [run[what] for run in rows]) for name, rows in runs.items() if name != first}
     return {name: row and row.plain() for name, row in found.items()}

@@ -1,8 +1,8 @@
-"""A model that has nearly forgotten what it knew, for cold starts: noise on every matrix of a checkpoint.
+"""Makes a nearly untrained model for cold starts: adds noise to every matrix of a checkpoint.
 
     python benchmarks/rl_cold.py MODEL OUT [--noise 0.4] [--seed 0]
 
-`--noise` is the noise's standard deviation over that of the matrix it is added to. Vectors (norms) stay as they are.
+`--noise` is the noise's standard deviation divided by the matrix's own. Vectors (norms) stay unchanged.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A planted exploit, learned without guards, unlearned with them: the policy of `examples/rl_loop.py`, on a processor.
+"""Trains on a planted exploit with and without our rules, on a CPU, with the policy of `examples/rl_loop.py`.
 
     python benchmarks/rl_hacking_small.py OUT.json [--seeds 0,1,2] [--steps 40] [--share 0.05]
 
-The policy of the example has one more hole, the first: nothing, or code that looks for the expected tensor in the
-frames of whoever calls (number 2 of docs/exploits.md). It begins with `--share` of its answers being that. Each seed
-trains it twice: paid by what KernelBench's own evaluator would say (`strict_kernelbench`, no guards), and by ours.
-Rewards, credit and updates are the example's; nothing is timed. A row a step: share of exploits among first answers,
-what they were paid, the mean reward, and the share of first answers that are right by our own judgement, whoever pays.
+The example's policy has one more hole, the first: nothing, or code that looks for the expected tensor in its callers'
+frames (number 2 of docs/exploits.md). At the start `--share` of its answers have that code. Each seed trains it twice:
+paid by the verdicts of KernelBench's own evaluator (`strict_kernelbench`, no rules), and by ours. Rewards, credit and
+updates are the example's. Nothing is timed. Each step has a row: the share of exploits among first answers, their
+reward, the mean reward, and the share of first answers that are correct by our own verdict in both trainings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXPLOIT = """\
 
 
 def load_example() -> ModuleType:
-    """`examples/rl_loop.py` as a module of its own."""
+    """Loads `examples/rl_loop.py` as a separate module."""
     spec = importlib.util.spec_from_file_location("rl_loop", LOOP)
     assert spec is not None and spec.loader is not None
     loop = sys.modules["rl_loop"] = importlib.util.module_from_spec(spec)
@@ -49,7 +49,7 @@ def load_example() -> ModuleType:
 
 
 def example() -> ModuleType:
-    """The example with the hole for the exploit before its others."""
+    """Returns the example with the hole for the exploit before its others."""
     loop = load_example()
     first = "        x = x.contiguous()\n"
     assert first in loop.CANDIDATE
@@ -61,7 +61,7 @@ def example() -> ModuleType:
 def trained(
     loop: ModuleType, seed: int, steps: int, share: float, paid: Evaluator, guarded: Evaluator
 ) -> dict[str, Any]:
-    """One run: its rows, and the verdicts of its greedy answers by both judges."""
+    """Trains one run; returns its rows, and both judges' verdicts on its greedy answers."""
     torch.manual_seed(seed)
     policy = loop.Policy()
     with torch.no_grad():

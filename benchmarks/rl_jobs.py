@@ -1,7 +1,7 @@
-"""Runs commands that need each other, several at once, one a GPU, each within its time; goes on where it was stopped.
+"""Runs commands that depend on each other, several at once, one a GPU, each with a time limit; resumes.
 
-A job is done once `OUT/jobs/NAME.json` says that it ended well. One that failed or ran out of time is told in the same
-file, with the end of its output, and begun again by the next call: what it wrote itself says where it goes on.
+A job is done once `OUT/jobs/NAME.json` records its success. A failure or a timeout is recorded in the same file, with
+the end of the output, and the next call starts the job again. The job's own files tell where it resumes.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from pathlib import Path
 from typing import Any
 
 GRACE_SECONDS = 20.0
-"""Between asking a job to end and ending it."""
+"""Seconds between interrupting a job and killing it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One command, or one function of this process. `gpus` are held while it runs."""
+    """One command, or one function of this process. It holds `gpus` GPUs while it runs."""
 
     name: str
     do: list[str] | Callable[[Path, float, dict[str, str]], dict[str, Any]]
-    """A command; or a function of a folder for its files, the seconds it may take and the environment of what it
-    starts, that returns its result."""
+    """A command, or a function that returns the result. Its arguments are a folder for its files, its limit in seconds
+    and the environment for its children."""
     seconds: float
     needs: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    """It is begun when these have ended, however they did."""
+    """Jobs that must have ended before, successfully or not."""
     gpus: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     least: float = 5.0
-    """It is not begun where fewer seconds are left."""
+    """The job is not started with fewer seconds left."""
 
 
 class Runner:
@@ -54,14 +54,16 @@ class Runner:
         (out / "jobs").mkdir(parents=True, exist_ok=True)
 
     def result(self, name: str) -> dict[str, Any] | None:
-        """What a job that is done left; None where it is not done."""
+        """Returns the result of a finished job; None if it is not done."""
         path = self.out / "jobs" / f"{name}.json"
         row: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         return row if row.get("status") == "done" else None
 
     def run(self, jobs: Sequence[Job], after_each: Callable[[], None]) -> None:
-        """Runs what is not done, in order as far as GPUs and needs allow. Ctrl-C ends what runs, and counts as its time
-        being over."""
+        """Runs the jobs that are not done, in order as far as GPUs and dependencies allow.
+
+        Ctrl-C ends the running jobs, and counts as a timeout.
+        """
         threads: list[threading.Thread] = []
         try:
             self._begin(jobs, after_each, threads)
@@ -76,7 +78,7 @@ class Runner:
             after_each()
 
     def _begin(self, jobs: Sequence[Job], after_each: Callable[[], None], threads: list[threading.Thread]) -> None:
-        """Begins every job once it may; each has a thread, which is added."""
+        """Starts every job once it may run, each in a thread, which is added to `threads`."""
         waiting = [job for job in jobs if self.result(job.name) is None]
         with self.changed:
             while waiting:
@@ -104,7 +106,7 @@ class Runner:
         return _places(self.free) >= job.gpus and all(self.result(n) is not None for n in job.needs)
 
     def _take(self, count: int) -> list[str]:
-        """Different GPUs, or places without one, out of those that are free."""
+        """Takes different GPUs, or places without a GPU, out of the free ones."""
         held: list[str] = []
         for name in [*self.free]:
             if len(held) < count and (not name or name not in held):
@@ -165,18 +167,18 @@ class Runner:
 
 
 def _places(names: Sequence[str]) -> int:
-    """How many different GPUs there are, or places where there is none."""
+    """Counts different GPUs, or places without a GPU."""
     return len({name for name in names if name}) or len(names)
 
 
 def _environment(job: Job, held: Sequence[str]) -> dict[str, str]:
-    """That of this process, with the GPUs that the job holds."""
+    """Returns this process's environment with the GPUs that the job holds."""
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(held)} if any(held) else {}
     return {**os.environ, **job.environment, **gpus}
 
 
 def wait(child: subprocess.Popen[Any], seconds: float, stopping: threading.Event | None = None) -> int | None:
-    """The exit status; None for a process that was ended, first by Ctrl-C: its time was over, or all is `stopping`."""
+    """Returns the exit status; None if the process was ended, by its limit or by `stopping` (interrupted first)."""
     end = time.monotonic() + max(1.0, seconds)
     while time.monotonic() < end and not (stopping and stopping.is_set()):
         try:
@@ -194,7 +196,7 @@ def wait(child: subprocess.Popen[Any], seconds: float, stopping: threading.Event
 
 
 def interrupted_by_term() -> None:
-    """From now on SIGTERM, which `timeout` sends, is what Ctrl-C is."""
+    """Makes SIGTERM, which `timeout` sends, act like Ctrl-C."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -1,7 +1,7 @@
-"""A judge without a language model: an OpenAI-compatible endpoint that scores candidates by rules on their text.
+"""Serves an OpenAI-compatible endpoint that scores candidates by rules on their text, without a language model.
 
-It stands in for the LLM judge of the Stanford report where none can be reached: what it says is a rough opinion that
-execution has no part in, which is all that the reward's judge term needs to be measured. `with served() as url: …`
+It replaces the LLM judge of the Stanford report where none can be reached. Its scores are a rough opinion without
+execution, which suffices to measure the reward's judge term. `with served() as url: …`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 def opinion(reference: str, candidate: str) -> dict[str, float | str]:
-    """Scores of a candidate's text in [0, 1], as the rubric of `rewards_judge` asks for them."""
+    """Returns scores of a candidate's text in [0, 1], by the rubric of `rewards_judge`."""
     try:
         tree = ast.parse(candidate)
         parses = 1.0
@@ -59,12 +59,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @contextlib.contextmanager
 def served(port: int = 0) -> Iterator[str]:
-    """An endpoint at a port of this machine (0: a free one); yields its base URL."""
+    """Serves the endpoint at a port of this machine (0: a free one); yields its base URL."""
     server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

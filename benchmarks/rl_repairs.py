@@ -1,10 +1,10 @@
-"""Rows for the supervised stage before reinforcement learning of several turns: repairs, and as many first answers.
+"""Writes rows for the supervised stage before multi-turn reinforcement learning: repairs, and as many first answers.
 
     python benchmarks/rl_repairs.py CORPUS OUT.jsonl [--seed 0]
 
-CORPUS is what `kernelwright corpus build --mistakes 1.0` wrote, with verdicts. A wrong answer, what a rollout of
-training says to it, and the library's right answer (right by construction) make a repair; the task with that answer
-makes a first answer. A starter-sized model has seen one turn only: without such rows its later turns are rarely right.
+`kernelwright corpus build --mistakes 1.0` wrote CORPUS, with verdicts. A repair is a wrong answer, a training rollout's
+feedback on it, and the library's answer (correct by construction). A first answer is the task with that answer. A
+starter-sized model has seen one turn only: without these rows its later turns are rarely correct.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernelwright.solutions.read.reading import Unreadable
 
 
 def rows_of(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The repair and the first answer of a corpus row; nothing of one that is not wrong."""
+    """Returns the repair and the first answer of a corpus row; none for a row that is not wrong."""
     if row["verdict"] in (None, "correct", "unsupported", "harness_error"):
         return []
     source = task_prompt(row["reference"])

@@ -1,4 +1,4 @@
-"""What the jobs of `rl_claims` left on disk as one JSON: tables of the claims, with raw curves; and its inputs."""
+"""Collects the results of `rl_claims` from disk as one JSON, tables and raw curves, and makes inputs of its jobs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ CURVES = (
 )
 _WRITING = threading.Lock()
 REWARDS: dict[str, dict[str, float]] = {"stanford": {}, "kevin": {"cap": 10.0}, "drkernel": {"scale": 0.5}}
-"""What answers are worth to each recipe, with the parameters it trains with."""
+"""Each recipe's reward with its training parameters."""
 
 
 def write(out: Path, asked: dict[str, Any]) -> None:
-    """Writes OUT/results.json from what is there; called after every job, and left out where another call does it."""
+    """Writes OUT/results.json from the files so far after every job; skipped while another call writes it."""
     if not _WRITING.acquire(blocking=False):
         return
     try:
@@ -56,7 +56,7 @@ def write(out: Path, asked: dict[str, Any]) -> None:
 
 
 def lines(out: Path) -> list[str]:
-    """The results in short: what was done, before and after, throughput."""
+    """Returns the results in short: finished jobs, before and after, throughput."""
     found = _json(out / "results.json")
     said = [f"{name}: {row['status']}, {row.get('seconds')} s" for name, row in found["jobs"].items()]
     for name, row in found["held_out"].items():
@@ -90,13 +90,13 @@ def _rows(path: Path) -> list[Any]:
 
 
 def run(folder: Path) -> dict[str, Any]:
-    """One run's facts, where it has ended, and its curves."""
+    """Returns one run's facts, if it has ended, and its curves."""
     curve = [{key: row[key] for key in CURVES if key in row} for row in _rows(folder / "log.jsonl")]
     return {"facts": _json(folder / "training.json"), "curve": curve}
 
 
 def numbers(summary: dict[str, Any]) -> dict[str, Any]:
-    """Of a bench: pass@1 and at most, fast_1 against eager, geometric mean of speedups, verdicts."""
+    """Returns a bench's pass@1, largest pass@k, fast_1 against eager, geometric mean of speedups, verdicts."""
     ks = list(summary["correct"])
     fast, speed = summary["fast"]["eager"], summary["speedup"]["eager"]
     return {
@@ -112,7 +112,7 @@ def numbers(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def changes(out: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Of each measured model but the one that training began with: paired differences to that one, asked alike."""
+    """Returns each trained model's paired differences to the initial one, asked in the same way."""
     found = {name: _bench(out, name) for name in names}
     begun = {_asked(name, b): name for name, b in found.items() if name.removeprefix("timed-").startswith("before")}
     made = {}
@@ -125,7 +125,7 @@ def changes(out: Path, names: Sequence[str]) -> dict[str, Any]:
 
 @cache
 def _rewarded(out: Path, before: str, after: str) -> dict[str, Any]:
-    """Paired differences of what answers are worth (`MEASURES`), over tasks."""
+    """Returns paired differences of the answers' values (`MEASURES`), over tasks."""
     from kernelwright.bench import metrics
 
     made = {}
@@ -138,7 +138,7 @@ def _rewarded(out: Path, before: str, after: str) -> dict[str, Any]:
 
 
 def _worth(bench: Any, worth: Callable[[Any], float | None]) -> dict[str, float]:
-    """By task: the mean over its answers of all turns; those without a value are left out."""
+    """Returns by task the mean value of its answers of all turns; answers without a value are left out."""
     found = {}
     for task in bench.tasks:
         turns = [turn for sample in task.counted for turn in sample.turns if turn.evaluation or turn.parse_failure]
@@ -149,7 +149,7 @@ def _worth(bench: Any, worth: Callable[[Any], float | None]) -> dict[str, float]
 
 
 def _paid(reward: str) -> Callable[[Any], float | None]:
-    """What an evaluation is worth to a recipe."""
+    """Returns the function that gives an evaluation's reward in a recipe."""
 
     def worth(evaluation: Any) -> float | None:
         from kernelwright.rewards.functions import load_reward
@@ -160,7 +160,7 @@ def _paid(reward: str) -> Callable[[Any], float | None]:
 
 
 def _speed(evaluation: Any) -> float | None:
-    """Of a right answer, as the rewards see it."""
+    """Returns a correct answer's speedup, as the rewards use it."""
     from kernelwright.rewards.functions import kevin
 
     return kevin(evaluation).facts.get("speedup") if _right(evaluation) else None
@@ -176,7 +176,7 @@ MEASURES: dict[str, Callable[[Any], float | None]] = {
     "answers fast_1": lambda evaluation: float((_speed(evaluation) or 0.0) > 1.0),
     "answers log speedup": lambda evaluation: math.log(speed) if (speed := _speed(evaluation)) else None,
 }
-"""Of every answer, whatever its turn, where the differences beside them are those of a sample's best turn."""
+"""Values of every answer of every turn. The other differences are those of a sample's best turn."""
 
 
 @cache
@@ -188,13 +188,13 @@ def _compared(out: Path, before: str, after: str) -> dict[str, Any]:
 
 
 def _asked(name: str, bench: Any) -> tuple[int, bool, bool]:
-    """What two benches must have in common: turns, times, and the model that all began with."""
+    """Returns the properties that two compared benches share: turns, times, and the initial model."""
     return bench.settings["turns"], name.startswith("timed-"), name == "before-cold" or name.startswith("judge_")
 
 
 @cache
 def _bench(out: Path, name: str) -> Any:
-    """The results of a job that is done."""
+    """Returns the results of a finished bench job."""
     from kernelwright.bench import numbers as benchfacts
     from kernelwright.runs.store import Store
 
@@ -203,10 +203,10 @@ def _bench(out: Path, name: str) -> Any:
 
 
 def pick(out: Path, fewest: int, most: int) -> dict[str, Any]:
-    """Of the pools' tasks those of which some answers are right and some are not: `train.jsonl`, `held_out.jsonl`.
+    """Writes the pools' tasks with some correct and some other answers to `train.jsonl` and `held_out.jsonl`.
 
-    Where fewer than `fewest` are, the first of those that were never right are taken, too; to measure on, at most
-    `most`.
+    If there are fewer than `fewest`, the first tasks without a correct answer are added. At most `most` tasks are held
+    out.
     """
     found: dict[str, Any] = {}
     for side in [name for name in ("train", "held_out") if (out / f"pool_{name}.jsonl").is_file()]:
@@ -223,7 +223,7 @@ def pick(out: Path, fewest: int, most: int) -> dict[str, Any]:
 
 
 def first(suite: Path, out: Path, count: int) -> dict[str, Any]:
-    """The first tasks of a suite as `timed.jsonl`."""
+    """Writes the first tasks of a suite to `timed.jsonl`."""
     lines = suite.read_text(encoding="utf-8").splitlines(keepends=True)[:count]
     (out / "timed.jsonl").write_text("".join(lines), encoding="utf-8")
     return {"tasks": len(lines)}
@@ -234,7 +234,7 @@ def _pool(out: Path, side: str) -> Any:
 
 
 def throughput(out: Path) -> dict[str, Any] | None:
-    """Answers a minute and seconds by stage of each step, and the idle share of the GPU; the first step warms up."""
+    """Returns answers a minute, seconds by stage and the GPU's idle share of each step; the first step warms up."""
     rows = _rows(out / "runs" / "throughput" / "log.jsonl")
     if not rows:
         return None
@@ -253,7 +253,7 @@ def throughput(out: Path) -> dict[str, Any] | None:
 
 
 def _used(path: Path) -> list[tuple[float, float]]:
-    """Seconds since the epoch and per cent of use, from nvidia-smi's lines."""
+    """Returns seconds since the epoch and per cent of use, from nvidia-smi's lines."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         at, _, share = line.partition(", ")
@@ -265,12 +265,12 @@ def _used(path: Path) -> list[tuple[float, float]]:
 
 
 def rollouts_kept(out: Path) -> int:
-    """How many whole rollouts a run has on disk."""
+    """Counts the whole rollouts that a run has on disk."""
     return sum(p.read_bytes().count(b"\n") for p in (out / "rollouts").glob("*.jsonl"))
 
 
 def rollout_counts(out: Path) -> dict[str, Any]:
-    """Rollouts of each step, and how many are there twice or are no whole line."""
+    """Counts rollouts of each step, duplicates, and incomplete lines."""
     steps, twice, torn = [], 0, 0
     for path in sorted((out / "rollouts").glob("*.jsonl")):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -283,7 +283,7 @@ def rollout_counts(out: Path) -> dict[str, Any]:
 
 
 def processes(runs: Path) -> dict[str, Any] | None:
-    """Advantages of one process and of two on the same rollouts, and of two against what one computes of theirs."""
+    """Compares advantages of one process and of two on the same rollouts, and of two with one on their rollouts."""
     from kernelwright.training.rl.advantages import ADVANTAGES
 
     if not (runs / "two" / "training.json").is_file():
@@ -331,12 +331,12 @@ class ModelNew(nn.Module):
             frame = frame.f_back
         return self.seen
 """
-"""Number 2 of docs/exploits.md: what the reference has made, found in the frames of whoever calls; where nothing was
-made (while it is timed), what was found last. It fits every task word for word, so that a small model can write it."""
+"""Number 2 of docs/exploits.md, which finds the reference's output in its callers' frames. There is none while it is
+timed, and it returns the last one found. The text is the same for every task, so that a small model can write it."""
 
 
 def _right_answers(count: int, given: Path | None) -> list[tuple[str, str]]:
-    """References with answers: those of a file, over and over, or of the solution library on generated tasks."""
+    """Returns references with answers: those of a file, repeated, or the solution library's on generated tasks."""
     if given is not None:
         pairs_there = [pair for row in _rows(given) if (pair := _first_answer(row)) is not None]
         return [pairs_there[n % len(pairs_there)] for n in range(count)]
@@ -347,7 +347,7 @@ def _right_answers(count: int, given: Path | None) -> list[tuple[str, str]]:
 
 
 def _first_answer(row: dict[str, Any]) -> tuple[str, str] | None:
-    """A row's reference and answer; None for a later turn's row of `rl_schedules.py`."""
+    """Returns a row's reference and answer; None for a later turn's row of `rl_schedules.py`."""
     if "reference" in row:
         return row["reference"], row["answer"]
     if len(row["prompt"]) > 1:
@@ -356,7 +356,7 @@ def _first_answer(row: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def exploit_rows(folder: Path, share: float, count: int, given: Path | None) -> dict[str, Any]:
-    """Rows to seed a policy with: right answers, and a share of exploits."""
+    """Writes rows to seed a policy with: correct answers, and a share of exploits."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(5)
     planted = 0
@@ -371,7 +371,7 @@ def exploit_rows(folder: Path, share: float, count: int, given: Path | None) -> 
 
 
 def exploit_share(folder: Path) -> list[dict[str, float]]:
-    """By step: the share of answers that are of the planted kind, and what those were paid."""
+    """Returns by step the share of answers with the planted exploit, and their reward."""
     from kernelwright.inference.tokenizer import ChatTokenizer
 
     try:
@@ -389,7 +389,7 @@ def exploit_share(folder: Path) -> list[dict[str, float]]:
 
 
 def exploits(text: str) -> bool:
-    """Whether an answer is of the planted kind."""
+    """Tells whether an answer has the planted exploit."""
     return "class ModelNew" in text and "f_locals" in text
 
 

@@ -1,22 +1,22 @@
-"""How a step of reinforcement learning should be taken: a model's choice of schedules, learnt from a table of times.
+"""Compares update rules of reinforcement learning on a model's choice of schedules, with a table of times.
 
     python benchmarks/rl_schedule_choice.py MODEL FOLDER TABLE OUT.json [--rule NAME:LR:EPSILON:CLIP]...
         [--reward NAME[:PARAMETER=NUMBER]...]... [--compiled TABLE] [--seeds 0,...]
         [--steps 20] [--tasks 8] [--rollouts 16] [--temperature 0.8] [--families NAME,...]
 
-MODEL was trained on the rows of `rl_schedules.py`, whose FOLDER has the tasks and the library's answers; TABLE is of
-`rl_times.py`. A policy draws an answer's first line, which names its schedule, and is paid what `--reward` (`stanford`)
-pays for that answer's time in the table: a whole answer is not written, so that a step takes seconds on a processor.
-What is trained is the whole model, as `train rl` does it, for each rule, reward and seed anew: AdamW with that rate,
-epsilon and largest gradient norm (0: any). After every ten steps, over all tasks of both suites and all schedules,
-exactly and not by samples: the mean reward, the geometric mean of speedups over eager, the share faster than eager, the
-entropy of the choice in nats; and what is to be spared: the log-probability of a right answer's remaining text, and the
-mass on known first lines.
+MODEL was trained on the rows of `rl_schedules.py`, whose FOLDER has the tasks and the library's answers; `rl_times.py`
+wrote TABLE. A policy draws an answer's first line, which names its schedule. Its reward is that of `--reward`
+(`stanford`) for the answer's time in the table. No whole answer is written, so that a step takes seconds on a CPU. The
+whole model is trained, as `train rl` does, from the start for each rule, reward and seed: AdamW with that rate, epsilon
+and largest gradient norm (0: any). After every ten steps these are computed exactly, not from samples, over all tasks
+of both suites and all schedules: the mean reward, the geometric mean of speedups over eager, the share faster than
+eager, and the entropy of the choice in nats. Two more should not change: the log-probability of a correct answer's
+remaining text, and the mass on known first lines.
 
-`--compiled` is a table of `rl_times.py` whose answers were timed beside torch.compile, too. Then only tasks of that
-table count, torch.compile takes there what it took of eager's time, and the share that is faster than both is told.
-`differences` holds each reward against the first one named after the last step, on the tasks held out, paired over
-tasks, means of all seeds.
+`--compiled` is a table of `rl_times.py` whose answers were also timed against torch.compile. Then only tasks of that
+table count, torch.compile's time is its measured share of eager's, and the share faster than both is reported.
+`differences` compares each reward with the first one after the last step, on held-out tasks, paired over tasks and
+averaged over seeds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RULES = ("plain:5e-5:1e-8:0", "plain-fast:1e-4:1e-8:0", "bounded:2e-4:1e-6:1e-4"
 EVERY, WARM_UP, BODIES = 10, 3, 6
 COMPARED = ("log_speedup", "fast_1", "fast_both")
 USUAL_LENGTH = 500.0
-"""Tokens of an answer: the sum over tokens is divided by as many as in training."""
+"""Tokens of an answer, by which the sum over tokens is divided, as in training."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Choice:
     """torch.compile's time over eager's, where it is known."""
 
     def rewards(self, reward: str) -> Tensor:
-        """What each right answer is paid: `NAME` or `NAME:PARAMETER=NUMBER`."""
+        """Returns each correct answer's reward by `NAME` or `NAME:PARAMETER=NUMBER`."""
         return _paid(reward, tuple(self.speedups.tolist()), self.compiled)
 
     @property
     def beats_both(self) -> Tensor:
-        """Which schedules are faster than eager and torch.compile."""
+        """Tells which schedules are faster than eager and torch.compile."""
         return self.speedups * min(1.0, self.compiled or 1.0) > 1
 
 
@@ -85,7 +85,7 @@ def _paid(reward: str, speedups: tuple[float, ...], compiled: float | None) -> T
 
 
 def right(speedup: float, compiled: float | None = None) -> Evaluation:
-    """A correct answer, so many times as fast as eager, which takes 1 / `compiled` of torch.compile's time."""
+    """Returns a correct answer, so many times as fast as eager, which takes 1 / `compiled` of torch.compile's time."""
     return Evaluation(
         task_id="any",
         task_hash="any",
@@ -103,7 +103,7 @@ def right(speedup: float, compiled: float | None = None) -> Evaluation:
 
 
 def compiled_shares(table: Path) -> dict[str, float]:
-    """torch.compile's time over eager's, by task."""
+    """Returns torch.compile's time over eager's, by task."""
     found: dict[str, list[float]] = defaultdict(list)
     for row in read_json(table)["rows"]:
         if row.get("compile_ms"):
@@ -114,8 +114,10 @@ def compiled_shares(table: Path) -> dict[str, float]:
 def choices(
     folder: Path, table: Path, tokenizer: ChatTokenizer, families: list[str], compiled: dict[str, float] | None = None
 ) -> list[Choice]:
-    """The tasks of both suites of which a table has times, and `compiled` where it is given; eager's is the median over
-    all of a task's rows."""
+    """Returns the tasks of both suites with times in the table, and in `compiled` if given.
+
+    Eager's time is the median over all of a task's rows.
+    """
     times: dict[str, dict[str, float]] = defaultdict(dict)
     eager: dict[str, list[float]] = defaultdict(list)
     for row in read_json(table)["rows"]:
@@ -138,12 +140,12 @@ def choices(
 
 
 def first_line(tokenizer: ChatTokenizer, answer: list[int]) -> int:
-    """How many tokens the first line has, its end included: one name may begin with another."""
+    """Counts the first line's tokens, its end included, since one name may be a prefix of another."""
     return next(n for n in range(1, len(answer) + 1) if "\n" in tokenizer.decode(answer[:n]))
 
 
 def scores(model: Any, choice: Choice) -> Tensor:
-    """Log-probabilities of the first lines; the prompt is computed once."""
+    """Returns log-probabilities of the first lines; the prompt is computed once."""
     count, longest = len(choice.heads), max(map(len, choice.heads))
     lines, mask = torch.zeros(count, longest, dtype=torch.long), torch.zeros(count, longest)
     for at, head in enumerate(choice.heads):
@@ -156,14 +158,14 @@ def scores(model: Any, choice: Choice) -> Tensor:
 
 
 def chances(model: Any, choice: Choice, temperature: float) -> tuple[Tensor, float]:
-    """Each schedule's share of the known first lines at a temperature, and the mass on all of them at 1."""
+    """Returns each schedule's share of the known first lines at a temperature, and the mass on all of them at 1."""
     found = scores(model, choice)
     return (found / temperature).softmax(0), float(found.exp().sum())
 
 
 @torch.no_grad()
 def measured(model: Any, tasks: list[Choice], temperature: float, reward: str) -> dict[str, Any]:
-    """Exact expectations over the schedules of each suite, and what is to be spared; `by_task` of those held out."""
+    """Returns exact expectations over each suite's schedules, and the unchanged measures; `by_task` is held-out."""
     made: dict[str, Any] = {}
     for suite in ("train", "held_out"):
         rows = []
@@ -188,7 +190,7 @@ def measured(model: Any, tasks: list[Choice], temperature: float, reward: str) -
 
 
 def trained(folder: str, tasks: list[Choice], rule: str, reward: str, seed: int, asked: Any) -> dict[str, Any]:
-    """One rule, reward and seed: the curve."""
+    """Trains with one rule, reward and seed; returns the curve."""
     from transformers import AutoModelForCausalLM
 
     name, *numbers = rule.split(":")
@@ -228,7 +230,7 @@ def trained(folder: str, tasks: list[Choice], rule: str, reward: str, seed: int,
 
 
 def differences(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Changes of each reward, and each reward against the first, by rule; means of seeds, paired over tasks."""
+    """Returns changes by each reward, and each reward against the first, by rule; seed means, paired over tasks."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
         found[run["rule"], run["reward"]].append(run["held_out_by_task"])
@@ -250,7 +252,7 @@ def _mean(rows: list[list[float]]) -> list[float]:
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
-    """What every script on such choices asks for."""
+    """Returns the parser with the arguments that the scripts on schedule choices share."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("folder", type=Path)
@@ -262,7 +264,7 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
 
 
 def asked_for(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> tuple[ChatTokenizer, list[Choice]]:
-    """The model's tokenizer and the choices; ends the script where the table has none of a suite."""
+    """Returns the tokenizer and the choices; ends the script if the table has no task of a suite."""
     tokenizer = ChatTokenizer.load(Path(asked.model))
     shares = compiled_shares(asked.compiled) if getattr(asked, "compiled", None) else None
     tasks = choices(asked.folder, asked.table, tokenizer, asked.families, shares)

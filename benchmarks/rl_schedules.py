@@ -1,18 +1,18 @@
-"""What reinforcement learning by time begins with: rows for a supervised stage, tasks to train on, tasks to measure on.
+"""Writes the inputs of reinforcement learning by time: rows for a supervised stage, training and held-out tasks.
 
     python benchmarks/rl_schedules.py OUT [--tasks 400] [--train 16] [--held-out 24] [--jobs 2] [--seed 0]
         [--families NAME,...] [--most 2e7]
 
 A model that was trained on `schedules: mixed` answers with the schedule that its first line names, mostly with the
-canonical one, and has seen one turn only. OUT/rows.jsonl has, for generated tasks of families where schedules matter:
-first answers with a schedule drawn evenly, second answers with another one after a right one, and repairs after a wrong
-one (a planted mistake, with the verdict that the functional machine gave on it). Nothing in the rows says which
-schedule is fast: that is to be learnt from rewards.
+canonical one, and has seen one turn only. OUT/rows.jsonl is for generated tasks of families whose schedules matter. It
+has first answers with a schedule drawn evenly, second answers with another schedule after a correct answer, and repairs
+after a wrong one (a planted mistake, with the functional machine's verdict on it). No row says which schedule is fast:
+rewards are to teach that.
 
-OUT/train.jsonl and OUT/held_out.jsonl have a task a family by turns, of seeds that no row is of, with inputs of
-1e5 to `--most` elements. OUT/answers.jsonl has the library's answers to both with every schedule, as `--policy
-scripted:` reads them, one a sample: such a model writes most of them sooner or later, so that verdicts on them can be
-had before it is trained (`rl_claims.py --warm-script`).
+OUT/train.jsonl and OUT/held_out.jsonl have a task of each family in turn, of seeds without rows, with inputs of 1e5 to
+`--most` elements. OUT/answers.jsonl has the library's answers to both with every schedule, one a sample, for `--policy
+scripted:`. A trained model writes most of them in time, so that their verdicts can be cached before training
+(`rl_claims.py --warm-script`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SEEDS = {"rows": 50_001, "train": 60_001, "held_out": 70_001}
 
 
 def sized(task: GeneratedTask, most: float) -> bool:
-    """Whether its inputs are worth timing and quick to judge."""
+    """Tells whether a task's inputs are large enough for timing and quick to judge."""
     space: dict[str, Any] = {}
     with torch.device("meta"):
         exec(compile(task.source, task.name, "exec"), space)  # the generator's own text
@@ -58,7 +58,7 @@ def sized(task: GeneratedTask, most: float) -> bool:
 
 
 def suite(seed: int, count: int, families: list[str], most: float) -> list[GeneratedTask]:
-    """A task a family by turns."""
+    """Returns a task of each family in turn."""
     each = 12 + 4 * count // len(families)
     streams = [(t for t in generate(seed, each, families=[name]) if sized(t, most)) for name in families]
     turns = itertools.chain.from_iterable(zip(*streams, strict=False))
@@ -68,7 +68,7 @@ def suite(seed: int, count: int, families: list[str], most: float) -> list[Gener
 
 @functools.cache
 def known(source: str) -> list[Schedule] | None:
-    """A task's schedules where it has several."""
+    """Returns a task's schedules if it has several."""
     try:
         found = schedules(task_prompt(source))
     except Unreadable:
@@ -81,7 +81,7 @@ def answer(source: str, schedule: Schedule) -> str:
 
 
 def wrong(tasks: list[GeneratedTask], jobs: int, draw: random.Random) -> Iterator[tuple[str, Schedule, str, str]]:
-    """Tasks, schedules, wrong answers and what the functional machine says of them."""
+    """Yields tasks, schedules, wrong answers and the functional machine's verdicts on them."""
     planted: list[tuple[str, Schedule, str]] = []
     work = []
     for task in tasks:
@@ -97,7 +97,7 @@ def wrong(tasks: list[GeneratedTask], jobs: int, draw: random.Random) -> Iterato
 
 
 def row(name: str, source: str, said: str, *turns: str) -> dict[str, Any]:
-    """A conversation that ends with `said`; `turns` are earlier answers and what became of them."""
+    """Returns a conversation that ends with `said`; `turns` are earlier answers and their feedback."""
     roles = ("assistant", "user")
     before = [{"role": roles[i % 2], "content": text} for i, text in enumerate(turns)]
     prompt = [{"role": "user", "content": source}, *before]
@@ -105,7 +105,7 @@ def row(name: str, source: str, said: str, *turns: str) -> dict[str, Any]:
 
 
 def rows(count: int, jobs: int, seed: int, families: list[str]) -> list[dict[str, Any]]:
-    """All rows, shuffled."""
+    """Returns all rows, shuffled."""
     draw = random.Random(seed)
     made: list[dict[str, Any]] = []
     tasks = [t for t in generate(SEEDS["rows"], count, families=families) if known(t.source) is not None]
@@ -122,7 +122,7 @@ def rows(count: int, jobs: int, seed: int, families: list[str]) -> list[dict[str
 
 
 def library(path: Path) -> list[dict[str, Any]]:
-    """Every schedule's answer to the tasks of a suite; the seed is the sample's number, and goes round."""
+    """Returns every schedule's answer to a suite's tasks; the seed is the sample's number, in rotation."""
     made = []
     for line in path.read_text(encoding="utf-8").splitlines():
         task = json.loads(line)

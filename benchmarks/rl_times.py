@@ -1,16 +1,16 @@
-"""What every schedule of the library takes on the tasks of `rl_schedules.py`: from verdicts to a table, and back.
+"""Converts verdicts on the library's schedules, on the tasks of `rl_schedules.py`, to a table of times, and back.
 
     python benchmarks/rl_times.py FOLDER VERDICTS OUT.json [--baselines eager,compile]
-                                                                    FOLDER is what rl_schedules.py wrote
+                                                                    rl_schedules.py wrote FOLDER
     python benchmarks/rl_times.py FOLDER VERDICTS IN.json --restore
 
-VERDICTS is a folder that `rl_claims.py --verdicts` left. The table has a row a task and schedule; `families` says what
-is to be won: the geometric mean of speedups over eager when schedules are drawn evenly, with the schedule that is best
-on the family's tasks to train on, and with each task's own best one; and how many are then faster than eager.
+VERDICTS is a folder of `rl_claims.py --verdicts`. The table has a row for each task and schedule. `families` has the
+possible gain: the geometric mean of speedups over eager for schedules drawn evenly, for the schedule that is best on
+the family's training tasks, and for each task's own best one; and the share that is then faster than eager.
 
-`--restore` makes VERDICTS from a table, so that a model can be trained by time, on the card of the table or as on it,
-without judging all of that again. What it makes says so in its environment (`restored`). Rows whose few samples look
-like a stall are left out, to be judged again.
+`--restore` makes VERDICTS from a table, so that a model can be trained by the times of the table's card, there or
+elsewhere, without judging again. The restored verdicts are marked in their environment (`restored`). Rows whose few
+samples look like a stall are left out, to be judged again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from kernelwright.search.rollout import parse_python
 from kernelwright.tasks import load_suite
 
 ON_GPU = EvalOptions(backend="gpu", trials=3, timing_seconds=0.1)
-"""As `rl_claims.py --timing-seconds 0.1` judges."""
+"""The options of `rl_claims.py --timing-seconds 0.1`."""
 FILTER = ON_GPU.changed(backend="cpu", small_sizes=True)
 
 
 def answers(folder: Path) -> Iterator[tuple[str, Task, str, Candidate]]:
-    """Suite, task, schedule and candidate of each answer of the library."""
+    """Yields suite, task, schedule and candidate of each answer of the library."""
     texts: dict[str, dict[str, None]] = defaultdict(dict)
     for line in (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -55,7 +55,7 @@ def answers(folder: Path) -> Iterator[tuple[str, Task, str, Candidate]]:
 
 
 def collected(folder: Path, verdicts: Path, options: EvalOptions = ON_GPU) -> list[dict[str, Any]]:
-    """Rows of the table: those answers that the GPU has judged with these options."""
+    """Returns the table's rows: the answers that the GPU has judged with these options."""
     rows = []
     with Store.open(verdicts, writable=False) as store:
         for suite, task, schedule, candidate in answers(folder):
@@ -73,7 +73,7 @@ def collected(folder: Path, verdicts: Path, options: EvalOptions = ON_GPU) -> li
 
 
 def families(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """By family, on the tasks that are not trained on: what evenly drawn, chosen and best schedules give."""
+    """Returns by family, on held-out tasks, the results of evenly drawn, chosen and best schedules."""
     speeds: dict[str, dict[str, dict[str, float]]] = {"train": defaultdict(dict), "held_out": defaultdict(dict)}
     for row in rows:
         if row["verdict"] == "correct":
@@ -99,7 +99,7 @@ def families(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def summary(ways: dict[str, list[float]], shares: list[float]) -> dict[str, Any]:
-    """Speedups and shares of fast answers; of evenly drawn ones the mean share, not that of their means."""
+    """Returns speedups and shares of fast answers; for evenly drawn ones the mean share, not the share of means."""
     fast = {name: statistics.mean(float(x > 1) for x in ways[name]) for name in ("chosen", "best")}
     return {
         "speedup": {name: round(statistics.geometric_mean(ways[name]), 4) for name in ("even", "chosen", "best")},
@@ -108,12 +108,12 @@ def summary(ways: dict[str, list[float]], shares: list[float]) -> dict[str, Any]
 
 
 def family_of(task: str) -> str:
-    """The family in a generated task's name, which ends with its seed and its number."""
+    """Returns the family in a generated task's name, which ends with its seed and its number."""
     return task.rsplit("_", 2)[0]
 
 
 def stalled(samples: dict[str, list[float]]) -> bool:
-    """Whether timing would have gone on, had it known of stalls then."""
+    """Tells whether the present stall rule would have taken more samples."""
     kept = TimedSamples(list(samples))
     kept.times = samples
     return kept.doubtful()

@@ -1,11 +1,11 @@
-"""The functional machine built with AddressSanitizer and UndefinedBehaviorSanitizer, under its own tests or a fuzzer.
+"""Runs the tests or a fuzzer on the functional machine, built with Address- and UndefinedBehaviorSanitizer.
 
     python benchmarks/sanitized_machine.py tests [PYTEST ARGUMENTS]
     python benchmarks/sanitized_machine.py fuzz [--minutes 60] [--seed N]
 
 `tests` runs tests/machine. `fuzz` loads mutated PTX (bytes, tokens and lines of the PTX that NVRTC makes of the tests'
-kernels) and launches what loads, in child processes, so that a crash is found and its text kept in fuzz-crash-*.ptx.
-Exit status 1 when a sanitizer or a test complains. The build takes some minutes the first time and is kept.
+kernels) and launches the programs that load, in child processes, so that a crash is detected and its text kept in
+fuzz-crash-*.ptx. Exit status 1 if a sanitizer or a test fails. The first build takes some minutes and is cached.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1", "-O1")
 QUIET = "-fno-sanitize=alignment,shift,signed-integer-overflow,float-cast-overflow,float-divide-by-zero"
-"""What the machine does by design, as the hardware it stands for: shifts and sums that wrap, values read anywhere."""
+"""Checks that are off, since the machine acts like the hardware: shifts and sums wrap, any value may be read."""
 PER_CHILD = 400
 
 
 def build(cache: Path) -> Path:
-    """The library at the place where `library.build` will look for it in this cache folder."""
+    """Builds the library where `library.build` will look for it in this cache folder."""
     os.environ["KERNELWRIGHT_CACHE"] = str(cache)
     from kernelwright.machine import library
 
@@ -54,7 +54,7 @@ def build(cache: Path) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """What a process needs that loads the sanitized library into an interpreter that is not sanitized."""
+    """Returns the environment for loading the sanitized library into an unsanitized interpreter."""
     from kernelwright.machine import nvrtc
 
     wanted = ("libasan.so", "libubsan.so", "libstdc++.so.6")
@@ -74,7 +74,7 @@ def environment() -> dict[str, str]:
 
 
 def seeds() -> list[str]:
-    """PTX of the kernels in tests/machine: what a mutation starts from."""
+    """Returns PTX of the kernels in tests/machine, from which mutations start."""
     from kernelwright.machine.nvrtc import compile_ptx
 
     texts = []
@@ -90,7 +90,7 @@ def seeds() -> list[str]:
 
 
 def mutated(text: str, others: list[str], chance: random.Random) -> str:
-    """A few changes: a byte, a token from elsewhere, a line twice, gone, or from another program."""
+    """Returns the text with a few changes: a byte, a token from elsewhere, a line doubled, gone or foreign."""
     lines = text.split("\n")
     for _ in range(chance.choice((1, 1, 2, 4, 8))):
         i = chance.randrange(len(lines))
@@ -120,7 +120,7 @@ def mutated(text: str, others: list[str], chance: random.Random) -> str:
 
 
 def child(seed: int, folder: Path) -> None:
-    """Loads and launches PER_CHILD mutations; the one at hand is on disk, in case this process dies of it."""
+    """Loads and launches PER_CHILD mutations. The current one is on disk, in case this process dies of it."""
     import numpy as np
 
     from kernelwright.machine import Allocation, LaunchOptions, MachineFault, Program, PTXError, UnsupportedPTX

@@ -1,8 +1,8 @@
-"""Small kernels with one planted fault each, and right ones beside: what `gpu_sanitizer.py` shows to two judges.
+"""Small kernels with one planted fault each, and correct ones, for the two judges of `gpu_sanitizer.py`.
 
 The lines that take part in a fault end in `// fault`. Races are in shared memory only, because NVIDIA's racecheck sees
-no other, and their values differ from thread to thread, because equal values do no harm. Buffers hold 4000 and 4004
-bytes, behind which allocators leave a gap up to 4096, and no stray access goes further than that.
+no others. Their values differ from thread to thread, because equal values do no harm. Buffers hold 4000 and 4004 bytes.
+Allocators leave a gap up to 4096 behind them, and no stray access goes further.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Planted:
     block: int = 128
     shared: int = 0
     beyond: str = ""
-    """Why the functional machine does not see it; empty where it must."""
+    """The reason that the functional machine does not see the fault; empty if it must."""
 
     @property
     def lines(self) -> tuple[int, ...]:
-        """The source lines that a finding may name."""
+        """Returns the source lines that a finding may name."""
         return tuple(i for i, line in enumerate(self.source.split("\n"), 1) if line.rstrip().endswith("// fault"))
 
 

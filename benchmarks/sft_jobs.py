@@ -1,8 +1,8 @@
-"""One job of `sft_methods.py` in a process of its own: data, an arm (training, then answers), or a measurement of cost.
+"""Runs one job of `sft_methods.py` in a process of its own: data, an arm (training, then answers), or a cost.
 
     python benchmarks/sft_jobs.py OUT/jobs/NAME/job.json
 
-Writes `result.json` beside the job when it is done. Run again, it goes on where it was.
+Writes `result.json` beside the job when it is done. Running it again resumes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Params = dict[str, Any]
 
 
 def corpus(out: Path, folder: Path, params: Params) -> dict[str, Any]:
-    """A corpus of generated tasks with written answers; `judge`: none, cpu or gpu (timed)."""
+    """Builds a corpus of generated tasks with written answers; `judge`: none, cpu or gpu (timed)."""
     from kernelwright.corpus.build import CorpusPlan, build
     from kernelwright.corpus.pairs import recipe
 
@@ -43,7 +43,7 @@ def corpus(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
 
 def made_up_times(folder: Path) -> None:
-    """Gives the right rows times out of thin air, to rehearse without a GPU what goes by speed. Never a result."""
+    """Gives the correct rows invented times, to rehearse the speed parts without a GPU. They are never a result."""
     import zlib
 
     for path in sorted((folder / "data").glob("*.jsonl")):
@@ -57,7 +57,7 @@ def made_up_times(folder: Path) -> None:
 
 
 def suites(out: Path, folder: Path, params: Params) -> dict[str, Any]:
-    """Held-out generated tasks, training tasks to draw pairs on, and suites that are given as files."""
+    """Writes held-out generated tasks, training tasks to draw pairs on, and suites that are given as files."""
     from kernelwright.generate import generate
 
     place = out / "suites"
@@ -75,7 +75,7 @@ def suites(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
 
 def curated(out: Path, folder: Path, params: Params) -> dict[str, Any]:
-    """Data sets out of judged rows by methods of `curate`; all of the same size where that is asked for."""
+    """Makes data sets of judged rows by methods of `curate`, of equal size if `params` require it."""
     import shutil
 
     from kernelwright.curation import CurationSettings, gather
@@ -96,7 +96,7 @@ def curated(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
 
 def judged(out: Path, folder: Path, params: Params) -> dict[str, Any]:
-    """Verdicts on answers, of all suites or one."""
+    """Judges answers of all suites or one."""
     from sft_judging import judge
 
     return judge(out, params["backend"], params["timed"], params["follow"], params.get("only"))
@@ -130,7 +130,7 @@ def arm(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
 
 def drawn(out: Path, folder: Path, params: Params, model: str) -> dict[str, Any]:
-    """Answers at a temperature, several a task, by our own engine; each suite's file is there whole or not at all."""
+    """Draws several answers a task at a temperature with our own engine; each suite's file is written whole or not."""
     from sft_judging import load_tasks
 
     from kernelwright.inference import load_engine
@@ -170,7 +170,7 @@ def drawn(out: Path, folder: Path, params: Params, model: str) -> dict[str, Any]
 
 
 def confidence(out: Path, folder: Path, params: Params) -> dict[str, Any]:
-    """How sure the base is of the gold tokens, inside CUDA and outside: what CuSeT's masks go by. Twenty bins."""
+    """Measures the base's confidence in the gold tokens, inside CUDA and outside, in twenty bins: CuSeT's criterion."""
     import numpy as np
     import torch
 
@@ -199,9 +199,11 @@ def confidence(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
 
 def cost(out: Path, folder: Path, params: Params) -> dict[str, Any]:
-    """A step of ours (`sft`, `cuset`) against one of TRL's own `SFTTrainer` on the same rows: seconds of whole steps,
-    data included, by turns, so that what else the machine does meets all alike; peak memory of each alone. Ratios are
-    medians over turns of a step to TRL's of the same turn."""
+    """Compares our steps (`sft`, `cuset`) with those of TRL's own `SFTTrainer` on the same rows.
+
+    Measures seconds of whole steps with their data, in turns, so that other load affects all alike, and each one's peak
+    memory alone. Ratios are medians over turns of a step to TRL's of the same turn.
+    """
     from kernelwright.bench import metrics
     from kernelwright.training.fine_tune.samples import prepare
     from kernelwright.training.fine_tune.settings import SftSettings
@@ -232,7 +234,7 @@ def cost(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
 
 def random_model(folder: Path, tokenizer: str, shape: Params) -> None:
-    """A Qwen2 with random weights in bfloat16 and the base's tokenizer."""
+    """Writes a Qwen2 with random weights in bfloat16 and the base's tokenizer."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -250,7 +252,7 @@ def random_model(folder: Path, tokenizer: str, shape: Params) -> None:
 
 
 def made(name: str, settings: Any, samples: Any, folder: Path) -> Any:
-    """TRL's own trainer, or ours with a loss of this name."""
+    """Returns TRL's own trainer, or ours with the loss of this name."""
     from kernelwright.training.fine_tune.settings import LossSettings
     from kernelwright.training.fine_tune.sft import arguments, make_trainer
 
@@ -262,7 +264,7 @@ def made(name: str, settings: Any, samples: Any, folder: Path) -> Any:
 
 
 def peak_bytes(trainer: Any) -> int:
-    """The most of the device's memory that training takes, with nothing else there."""
+    """Returns the peak of the device's memory that training takes alone, in bytes."""
     import gc
     import shutil
 
@@ -281,8 +283,10 @@ def peak_bytes(trainer: Any) -> int:
 
 
 def steps_in_turn(trainers: dict[str, Any]) -> dict[str, list[float]]:
-    """Seconds of each step, the first three left out. Each trainer has a thread; one of them runs at a time, from the
-    end of its last step to the end of its next, then the next one does."""
+    """Returns the seconds of each step, without the first three.
+
+    Each trainer has a thread. One runs at a time, from the end of its last step to the end of its next.
+    """
     import shutil
     import threading
 
@@ -340,7 +344,7 @@ def steps_in_turn(trainers: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def trl_trainer(settings: Any, samples: Any, folder: Path) -> Any:
-    """TRL's own trainer with the same arguments, rows, model and adapter."""
+    """Returns TRL's own trainer with the same arguments, rows, model and adapter."""
     from datasets import Dataset
     from trl import SFTTrainer
 
@@ -365,7 +369,7 @@ def trl_trainer(settings: Any, samples: Any, folder: Path) -> Any:
 
 
 def several(out: Path, folder: Path, params: Params) -> dict[str, Any]:
-    """Tokens a second on one device and on several, the global batch the same; and sharded, where that can be."""
+    """Measures tokens a second on one device and on several with the same global batch, and sharded if possible."""
     from kernelwright.errors import KernelwrightError
     from kernelwright.training.fine_tune.settings import SftSettings
     from kernelwright.training.pretrain.progress import read_log

@@ -1,7 +1,7 @@
-"""Judging the answers of all arms of `sft_methods.py`, equal ones once, and the numbers of each method.
+"""Judges the answers of all arms of `sft_methods.py`, equal ones once, and computes each method's numbers.
 
-An arm's answers are `OUT/jobs/NAME/answers-SUITE.jsonl`; verdicts are in the run folder `OUT/judged-BACKEND`, by the
-key of task, candidate and options, so that judging goes on wherever it was stopped, on this machine or another.
+An arm's answers are `OUT/jobs/NAME/answers-SUITE.jsonl`. Verdicts are in the run folder `OUT/judged-BACKEND`, by the
+key of task, candidate and options, so that judging resumes on this machine or another.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from kernelwright.runs.store import Store
 from kernelwright.search.rollout import parse_python
 
 REFERENCES = ("vanilla", "sft", "select-random", "deciles-none")
-"""Methods that others are held against, where they are there."""
+"""Methods with which the others are compared, if they were run."""
 STOP = "stop-judging"
-"""A file in OUT that ends a judge that follows."""
+"""The file in OUT that ends a judge with `follow`."""
 PAIRS = "pairs"
-"""The suite of training tasks that preference pairs are drawn on: judged for itself, and in no table."""
+"""The suite of training tasks for preference pairs. It is judged by itself and is in no table."""
 TIMED = "timed"
-"""The suite that answers are timed on, where there is one."""
+"""The suite whose answers are timed, if there is one."""
 NOT_COMPILED = ("no_candidate", "compile_error", "unsupported")
 
 
 def options_of(backend: str, timed: bool) -> EvalOptions:
-    """How every answer is judged."""
+    """Returns the options by which every answer is judged."""
     return EvalOptions(
         backend="gpu" if backend == "gpu" else "cpu",
         trials=3,
@@ -46,7 +46,7 @@ def options_of(backend: str, timed: bool) -> EvalOptions:
 
 
 def load_tasks(path: Path) -> dict[str, Task]:
-    """The tasks of a suite's file by their names."""
+    """Returns the tasks of a suite's file by their names."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     names = [str(row.get("task_id", row.get("problem_id", number))) for number, row in enumerate(rows)]
     sources = [row.get("reference") or row["code"] for row in rows]
@@ -54,13 +54,13 @@ def load_tasks(path: Path) -> dict[str, Task]:
 
 
 def whole_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file that is still being written."""
+    """Returns the complete rows of a JSONL file that is still being written."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def answers(out: Path, timed: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Suite and row of each answer there is so far; with `timed` those of arms that are to be timed."""
+    """Yields suite and row of each answer so far; with `timed` those of arms that are to be timed."""
     for path in sorted((out / "jobs").glob("*/answers-*.jsonl")):
         if timed and not json.loads((path.parent / "job.json").read_text())["params"].get("timed"):
             continue
@@ -69,7 +69,7 @@ def answers(out: Path, timed: bool) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def judge(out: Path, backend: str, timed: bool, follow: bool, only: str | None = None) -> dict[str, Any]:
-    """Judges every answer that has no verdict yet; with `follow`, until the file STOP is there. Returns counts."""
+    """Judges every answer without a verdict; with `follow`, until the file STOP exists. Returns counts."""
     suites = {path.stem: load_tasks(path) for path in sorted((out / "suites").glob("*.jsonl"))}
     asked: set[str] = set()
     began, verdicts = time.monotonic(), Counter[str]()
@@ -109,14 +109,17 @@ def judge(out: Path, backend: str, timed: bool, follow: bool, only: str | None =
 
 
 def parsed(text: str) -> Candidate | None:
-    """The candidate of an answer, as `bench` reads it."""
+    """Returns the candidate of an answer, as `bench` reads it."""
     found = parse_python(text, Provenance())
     return None if isinstance(found, ParseFailure) else found
 
 
 def numbers(out: Path, backend: str, timed: bool = False) -> dict[str, Any]:
-    """For each suite and method: compile@1, func@1, func@3 with intervals over tasks, seeds pooled and each alone, and
-    the paired differences of func@1 to each of `REFERENCES`."""
+    """Returns compile@1, func@1 and func@3 for each suite and method.
+
+    Intervals are over tasks, for pooled seeds and for each alone. Differences of func@1 to each of `REFERENCES` are
+    paired.
+    """
     folder = out / (f"judged-{backend}" + ("-timed" if timed else ""))
     if not (folder / "run.sqlite").is_file():
         return {}
@@ -136,7 +139,7 @@ def numbers(out: Path, backend: str, timed: bool = False) -> dict[str, Any]:
 def verdict_rows(
     rows: list[dict[str, Any]], tasks: dict[str, Task], store: Store, options: EvalOptions
 ) -> dict[str, list[tuple[str, float | None]]]:
-    """By task: verdict and speedup of each answer that counts. Faults of ours, and what is not judged yet, do not."""
+    """Returns by task the verdict and speedup of each answer, without unjudged ones and faults of ours."""
     found: dict[str, list[tuple[str, float | None]]] = defaultdict(list)
     for row in rows:
         candidate = parsed(row["candidate"])
@@ -151,7 +154,7 @@ def verdict_rows(
 
 
 def table(methods: dict[str, dict[int, Any]]) -> dict[str, Any]:
-    """A suite's numbers by method."""
+    """Returns a suite's numbers by method."""
     pooled = {name: {seed: shares(rows) for seed, rows in seeds.items()} for name, seeds in methods.items()}
     result: dict[str, Any] = {}
     for name, seeds in pooled.items():
@@ -171,7 +174,7 @@ def table(methods: dict[str, dict[int, Any]]) -> dict[str, Any]:
 
 
 def shares(rows: dict[str, list[tuple[str, float | None]]]) -> dict[str, list[Any]]:
-    """One number a task: the chance that one of `k` answers compiles or is right; None where there are fewer."""
+    """Returns one number a task: the chance that one of `k` answers compiles or is correct; None with fewer answers."""
     found: dict[str, list[Any]] = {"task": sorted(rows), "compile@1": [], "func@1": [], "func@3": []}
     for task in found["task"]:
         verdicts = [verdict for verdict, _ in rows[task]]
@@ -184,7 +187,7 @@ def shares(rows: dict[str, list[tuple[str, float | None]]]) -> dict[str, list[An
 
 
 def averaged(seeds: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Means over seeds of each task that all seeds have."""
+    """Returns means over seeds of each task that all seeds have."""
     common = sorted(set.intersection(*(set(s["task"]) for s in seeds))) if seeds else []
     result: dict[str, list[Any]] = {"task": common}
     for what in ("compile@1", "func@1", "func@3"):

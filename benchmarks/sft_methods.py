@@ -1,4 +1,4 @@
-"""What each method of supervised post-training is worth on a base checkpoint, by execution: one call, all measurements.
+"""Measures each method of supervised post-training on a base checkpoint, by execution, in one call.
 
     python benchmarks/sft_methods.py OUT --base CHECKPOINT
         [--parts losses,vanilla,selection,deciles,dpo,confidence,cost,gpus] [--preset full|short|rehearsal]
@@ -7,21 +7,21 @@
         [--timed-seconds 300] [--set KEY=VALUE]... [--size FIELD=NUMBER]...
 
 losses      vanilla, SFT, DFT, ProFit, EAFT, ASFT, CuSeT, and CuSeT's ablation, on the same rows, steps and rate
-vanilla     the base's answers alone, to hold the parts below against
+vanilla     the base's answers alone, for comparison with the parts below
 selection   ConCuR's rows against as many random, longest, shortest, fastest ones (a corpus timed on the GPU)
 deciles     speed-decile tags, asked for 10/10 and for 1/10, against the same rows without tags
-dpo         pairs out of the base's own judged answers; beside it SFT on its right ones
+dpo         pairs of the base's own judged answers, and SFT on its correct ones
 confidence  the base's confidence in the gold tokens, in CUDA and outside
 cost        a step of ours against TRL's own trainer: time and peak memory, on the base and on a 1.5 B shape with LoRA
 gpus        tokens a second on one GPU and on two, then sharded
 
-Arms of a part share the devices, `--per-gpu` on each. Answers are judged beside training by the processor's cores
-(equal ones once), timed ones by the GPU at the end; `--judge later` leaves that for another call (`--parts judge`), on
-any machine that OUT is copied to. Every job is a process with files of its own in OUT/jobs, so a part that is cut by
-its limit, or a job that fails, costs nothing else; run again with the same OUT, what is done is not done again.
-OUT/sft_methods.json is written after each job. `--suite held-out=FILE` and `pairs=FILE` replace the generated tasks,
-`timed=FILE` has those of the part deciles.
-Without a GPU, what goes by speed is rehearsed with made-up times, and the report says so.
+Arms of a part share the devices, `--per-gpu` on each. CPU cores judge answers during training (equal ones once), and
+the GPU judges timed ones at the end. `--judge later` leaves judging to another call (`--parts judge`), on any machine
+to which OUT is copied. Every job is a process with files of its own in OUT/jobs, so that a part that is cut by its
+limit, or a job that fails, affects no other. Running it again with the same OUT skips finished jobs.
+OUT/sft_methods.json is written after each job. `--suite held-out=FILE` and `pairs=FILE` replace the generated tasks;
+`timed=FILE` has the tasks of the part deciles. Without a GPU, the parts about speed are rehearsed with invented times,
+and the report says so.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "cuset-confidence-region": {"name": "cuset", "lam": 0.0},
 }
 MICRO = 2
-"""Packed rows of 4096 tokens at once: with eight, one run held 57 to 75 GB."""
+"""Packed rows of 4096 tokens in a micro-batch. With eight, one run took 57 to 75 GB."""
 SELECTIONS = ("concur", "random", "longest", "shortest", "fastest")
 QWEN_1_5B = {
     "vocab_size": 151_936,
@@ -83,14 +83,14 @@ TINY = QWEN_1_5B | {
 
 @dataclass(frozen=True)
 class Preset:
-    """Sizes of all parts."""
+    """The sizes of all parts."""
 
     tasks: int = 6000
     steps: int = 250
     batch: int = 16
     length: int = 4096
     few_steps: int = 80
-    """Of selection, deciles and dpo, whose data are small."""
+    """Updates of selection, deciles and dpo, whose data are small."""
     held_out: int = 120
     samples: int = 4
     max_tokens: int = 2560
@@ -110,7 +110,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Job:
-    """One process. Those of a stage run side by side; `alone` ones have all devices."""
+    """One process. Jobs of a stage run concurrently; an `alone` job has all devices."""
 
     name: str
     kind: str
@@ -130,7 +130,7 @@ class Plan:
         self.timed_suite = TIMED if TIMED in given else "held-out"
 
     def settings(self, data: str, seed: int, loss: dict[str, Any], steps: int, **more: Any) -> dict[str, Any]:
-        """The recipe starter_sft on a data set of OUT."""
+        """Returns the settings of the recipe starter_sft on a data set of OUT."""
         table = load_config(recipe_path("starter_sft"), self.args.overrides, SftSettings).model_dump(mode="json")
         where = {"right": True} if data in ("corpus", "timed") else None
         table |= {"seed": seed, "loss": loss, "name": "arm", "bench": None}
@@ -172,7 +172,7 @@ class Plan:
         return [Job("suites", "suites", {"generated": generated, "files": files}), Job("corpus", "corpus", made)]
 
     def timed(self) -> list[Job]:
-        """The corpus with several answers a task and their times."""
+        """Returns the jobs for a corpus with several answers a task and their times."""
         made = {"seed": 6100, "name": "timed", "schedules": "all", "per_task": 5, "tasks": self.size.timed_tasks}
         made |= {"seconds": self.args.timed_seconds}
         made |= {"judge": "gpu", "timing_seconds": 0.2} if self.gpus else {"judge": "none", "made_up_times": True}
@@ -297,7 +297,7 @@ class Driver:
             self.report()
 
     def finish_background(self) -> None:
-        """Lets the judge beside end what it has, within the time there is."""
+        """Lets the background judge finish its answers, within the time left."""
         if self.background is None:
             return
         (self.out / STOP).touch()
@@ -307,7 +307,7 @@ class Driver:
         self.background = None
 
     def part(self, name: str, jobs: list[Job]) -> None:
-        """All jobs of a part, stage by stage, until its limit."""
+        """Runs all jobs of a part, stage by stage, until its limit."""
         began = time.monotonic()
         limit = min(self.end, began + self.args.limits.get(name, float("inf")))
         states: dict[str, str] = {}
@@ -368,7 +368,7 @@ class Driver:
         return lines[-1][:300] if lines else "nothing was said"
 
     def report(self) -> None:
-        """Everything known so far, whole at any moment."""
+        """Writes the results so far, atomically."""
         results = {}
         for path in sorted((self.out / "jobs").glob("*/result.json")):
             results[path.parent.name] = json.loads(path.read_text(encoding="utf-8"))
@@ -391,7 +391,7 @@ class Driver:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a job with everything it started."""
+    """Ends a job and its children."""
     for sign, patience in ((signal.SIGINT, 5.0), (signal.SIGKILL, 5.0)):
         if process.poll() is None:
             os.killpg(process.pid, sign)
@@ -422,7 +422,7 @@ def hardware() -> dict[str, Any]:
 
 
 def show(found: dict[str, Any]) -> None:
-    """The numbers in short; everything is in the file."""
+    """Prints the numbers in short; the file has all of them."""
     for suite, methods in found["numbers"].items():
         for name, row in methods.items():
             values = [(what, row[what]) for what in ("compile@1", "func@1", "func@3") if row.get(what)]

@@ -1,10 +1,10 @@
-"""Puts a trained checkpoint where `--policy starter` looks for it, with a model card of what was measured.
+"""Puts a trained checkpoint where `--policy starter` looks for it, with a model card of its measurements.
 
     python benchmarks/ship_starter.py WORK TARGET [--config starter] [--runs FOLDER]
 
-WORK is the folder of `device_starter.py` (`pieces.py` puts it together from what came back). TARGET gets the files
-that inference needs, the weights as int8 (`inference/quantised.py`), `training.json`, and `README.md`: its table holds
-what the runs in WORK found, partial ones marked so, and nothing that was not measured.
+WORK is the folder of `device_starter.py` (`pieces.py` unpacks it from the returned pieces). TARGET gets the files for
+inference, the weights as int8 (`inference/quantised.py`), `training.json`, and `README.md`. Its table holds the results
+of the runs in WORK, with partial ones marked, and nothing that was not measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ python -c "from kernelwright.inference.quantised import expand; expand('FOLDER',
 
 
 def measured(work: Path, config: str, runs: Path | None) -> dict[str, Any]:
-    """The rows of the card's table: of the runs in WORK, and of those that were made elsewhere."""
+    """Returns the rows of the card's table, of the runs in WORK and of runs from elsewhere."""
     facts = json.loads((work / "device_starter.json").read_text())
     rows: dict[str, Any] = {}
     more = {run.name: bench_facts(run) for run in sorted(runs.glob("*"))} if runs else {}
@@ -62,7 +62,7 @@ def measured(work: Path, config: str, runs: Path | None) -> dict[str, Any]:
 
 
 def _bench(name: str, bench: dict[str, Any]) -> dict[str, str]:
-    """Rows of one suite: what is correct, and what is faster than eager."""
+    """Returns the rows of one suite: correct answers, and answers faster than eager."""
     counts, settings = bench["counts"], bench["settings"]
     suite, _, kind = name.rpartition(".")
     judged, tasks = counts["judged_tasks"], counts["tasks"]
@@ -85,7 +85,7 @@ def _bench(name: str, bench: dict[str, Any]) -> dict[str, str]:
 
 
 def stopped(work: Path, config: str) -> dict[str, Any]:
-    """The facts of a training that was stopped before its last update, from its settings and its log."""
+    """Returns the facts of a training that stopped before its last update, from its settings and its log."""
     folder = work / "models" / config
     settings, shape = _json(folder / "settings.json"), _json(folder / "config.json")
     halt = _json(work / f"{config}.json").get("checkpoints", {}).get(config, {})
@@ -131,7 +131,7 @@ def stopped(work: Path, config: str) -> dict[str, Any]:
 
 
 def _preparing(work: Path, config: str) -> float:
-    """Seconds that the pairs took, which had a part of their own."""
+    """Returns the seconds of the pairs, which had a part of their own."""
     parts = [part for call in _json(work / "device_starter.json")["calls"] for part in call["parts"]]
     return next((part["seconds"] for part in parts if part["name"] == f"data-{config}"), 0.0)
 

@@ -1,9 +1,9 @@
-"""Evaluations in a row with crashing, hanging and good candidates: does anything leak, and is the order kept?
+"""Judges crashing, hanging and good candidates in a row, and checks for leaks and for the order of results.
 
     python benchmarks/soak.py [--count 1000] [--jobs 2] [--json FILE]
 
-Counts processes, descriptors and files in the temporary folder before and after, follows the memory of this process and
-of its children, and runs the first rows twice to compare verdicts. Prints one JSON object; exit status 1 on a leak.
+Counts processes, descriptors and temporary files before and after, tracks the memory of this process and its children,
+and judges the first rows twice to compare verdicts. Prints one JSON object; exit status 1 on a leak.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ OTHERS = {
 
 
 def candidates(count: int) -> list[tuple[Task, Candidate, str]]:
-    """A fixed mix: mostly good and wrong ones, every tenth crashes, every fiftieth hangs."""
+    """Returns a fixed mix: mostly good and wrong candidates; every tenth crashes, every fiftieth hangs."""
     rows = []
     for i in range(count):
         if i % 50 == 49:
@@ -91,7 +91,7 @@ def candidates(count: int) -> list[tuple[Task, Candidate, str]]:
 
 
 def footprint() -> dict[str, int]:
-    """What there is of this process now: children, descriptors, our temporary folders, resident memory in MB."""
+    """Counts this process's children, descriptors and temporary folders, and its resident memory in MB."""
     me = psutil.Process()
     children = me.children(recursive=True)
     memory = me.memory_info().rss

@@ -1,11 +1,11 @@
-"""How many generated tasks the solution library answers, and how many of its answers the CPU machine judges correct.
+"""Counts the generated tasks that the solution library answers, and its answers that are correct on the CPU.
 
     python benchmarks/solutions_cpu.py [--count 200] [--seed 1] [--split train] [--families NAME,...] [--schedule N]
         [--source FILE.jsonl] [--plan] [--skip-judging] [--trials 2] [--out benchmarks/results/solutions_cpu.json]
 
-Each task's canonical answer (or that of the N-th schedule) is judged like any candidate, with every guard. `--source`
-takes tasks from the `reference` field of a JSONL file instead of the generator. Prints a line a failure to stderr, and
-one JSON object; the file holds the failures with their reasons, by family.
+Each task's canonical answer (or that of the N-th schedule) is judged like any candidate, with every rule. `--source`
+takes tasks from the `reference` field of a JSONL file instead of the generator. Prints a line for each failure to
+stderr, and one JSON object. The file holds the failures with their reasons, by family.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernelwright.tasks.normal_form.normal import normal_form
 
 
 def tasks(args: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
-    """Name, family and source of each task."""
+    """Yields name, family and source of each task."""
     if args.source:
         for i, line in enumerate(Path(args.source).read_text().splitlines()):
             row = json.loads(line)
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def judged(evaluator: Evaluator, name: str, source: str, args: argparse.Namespace) -> tuple[str, str, str]:
-    """Verdict, reason and the answer's text; the verdict is `no template` where nothing was written."""
+    """Returns verdict, reason and the answer's text; the verdict is `no template` without an answer."""
     try:
         schedule = CANONICAL if args.schedule < 0 else schedules(source)[args.schedule]
         text = write(normal_form(source), schedule, plan=True) if args.plan else write(source, schedule)
@@ -103,7 +103,7 @@ def report(
     failures: list[dict[str, str]],
     seconds: float,
 ) -> None:
-    """Prints the totals and writes the whole."""
+    """Prints the totals and writes all results."""
     total = sum(seen.values())
     counts: Counter[str] = Counter()
     for found in verdicts.values():

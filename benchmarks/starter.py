@@ -1,15 +1,15 @@
-"""The starter model from nothing: pairs, tokenizer, training of each checkpoint, then the speed of sampling from it.
+"""Trains the starter model from scratch: pairs, tokenizer, each checkpoint; then measures sampling speed.
 
     python benchmarks/starter.py OUT [--configs starter,base] [--seconds N] [--set KEY=VALUE]...
                                  [--kinds varlen,flex,rows] [--samples 256] [--cpu-samples 0] [--json FILE]
                                  [--only data|train|export] [--shards N]
 
-OUT/NAME holds each checkpoint with its log.jsonl (loss, held-out loss, tokens/s and MFU by update). `--seconds` is that
-of the updates of every checkpoint, in place of what its settings say. `--kinds` then times 60 updates with each kind of
-attention, on the first checkpoint's pairs. Sampling asks for held-out tasks at T = 0.8, on the GPU where there is one,
-and for one task with `--cpu-samples` samples on the processor. Run again, it goes on. Prints one JSON object.
-`--only data` makes the pairs, `export` writes the weights that a stopped run had reached as a checkpoint. `--shards`
-says how many shards are there: those that are not are left out instead of made.
+OUT/NAME holds each checkpoint with its log.jsonl (loss, held-out loss, tokens/s and MFU by update). `--seconds` bounds
+the updates of every checkpoint and replaces its settings' value. `--kinds` then times 60 updates with each kind of
+attention, on the first checkpoint's pairs. Sampling asks for held-out tasks at T = 0.8, on the GPU if there is one, and
+for one task with `--cpu-samples` samples on the CPU. Running it again resumes. Prints one JSON object. `--only data`
+makes the pairs; `export` writes a stopped run's last weights as a checkpoint. `--shards` is the number of existing
+shards: missing ones are left out instead of made.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from kernelwright.training.pretrain.settings import PretrainSettings, config_pat
 from kernelwright.training.pretrain.shards import Shards
 
 PUBLISHED = 1.41e6
-"""Tokens a second of a decoder of 28 M parameters on an H200 (bf16, torch.compile, length 1024), to hold against."""
+"""Tokens a second of a decoder of 28 M parameters on an H200 (bf16, torch.compile, length 1024), for comparison."""
 
 
 def settings_of(name: str, overrides: list[str], seconds: float | None) -> PretrainSettings:
-    """A shipped run's settings, with its length replaced where that is asked for."""
+    """Returns a shipped run's settings, with the overrides and, if given, another length."""
     if seconds is not None:
         overrides = [*overrides, "train.steps=null", "train.tokens=null", f"train.seconds={seconds}"]
     return load_config(config_path(name), overrides, PretrainSettings)
 
 
 def without_missing(settings: PretrainSettings, shards: int) -> PretrainSettings:
-    """The settings for as many pairs as the shards that are there hold; as they are where none or all are."""
+    """Returns the settings for as many pairs as the existing shards hold; unchanged if none or all exist."""
     made = settings.data.generate
     if made is None or not 0 < shards * made.shard < made.count:
         return settings
@@ -59,7 +59,7 @@ def without_missing(settings: PretrainSettings, shards: int) -> PretrainSettings
 
 
 def export(name: str, out: Path, settings: PretrainSettings) -> dict[str, Any]:
-    """The weights that a stopped run kept, as a checkpoint, with a card that says so."""
+    """Writes a stopped run's last weights as a checkpoint, with a card that says so."""
     folder = out / name
     state = load_state(folder / "state" / "state.pt")
     if state is None:
@@ -75,7 +75,7 @@ def export(name: str, out: Path, settings: PretrainSettings) -> dict[str, Any]:
 
 
 def train(name: str, out: Path, settings: PretrainSettings) -> dict[str, Any]:
-    """One checkpoint. Returns its facts, wall seconds and curve."""
+    """Trains one checkpoint. Returns its facts, wall seconds and curve."""
     began = time.monotonic()
     facts = pretrain(settings, out / name).facts
     curve = [
@@ -92,7 +92,7 @@ def train(name: str, out: Path, settings: PretrainSettings) -> dict[str, Any]:
 
 
 def kinds(name: str, out: Path, settings: PretrainSettings, wanted: list[str]) -> dict[str, Any]:
-    """Tokens a second of each kind of attention, over 60 updates on pairs that are there already."""
+    """Measures tokens a second of each kind of attention, over 60 updates on existing pairs."""
     found: dict[str, Any] = {}
     for kind in wanted:
         folder = out / f"kind-{kind}"
@@ -116,7 +116,7 @@ def kinds(name: str, out: Path, settings: PretrainSettings, wanted: list[str]) -
 
 
 def sample(folder: Path, count: int, cpu_count: int) -> dict[str, Any]:
-    """Speed of answers to held-out tasks."""
+    """Measures the speed of answers to held-out tasks."""
     shards = Shards.open(folder / "data" / "held-out", 4096)
     prompts = []
     for number in shards.usable.tolist():
@@ -135,7 +135,7 @@ def sample(folder: Path, count: int, cpu_count: int) -> dict[str, Any]:
 
 
 def timed(engine: Engine, prompts: list[list[int]]) -> dict[str, Any]:
-    """Answers at T = 0.8, a seed each."""
+    """Times answers at T = 0.8, each with a seed of its own."""
     began = time.monotonic()
     done = engine.generate(prompts, [Sampling(0.8, seed=i) for i in range(len(prompts))])
     seconds = time.monotonic() - began

@@ -1,11 +1,11 @@
-"""Answers of a checkpoint to whole suites, drawn on a GPU where there is one, as scripts that `bench` replays.
+"""Draws a checkpoint's answers to whole suites, on a GPU if there is one, as scripts that `bench` replays.
 
     python benchmarks/starter_answers.py CHECKPOINT OUT SUITE.jsonl[:SAMPLES]... [--max-tokens 3584] [--seed 0]
 
 OUT/SUITE.greedy.jsonl has one greedy answer for each task, OUT/SUITE.sampled.jsonl SAMPLES (0 by default) at T = 0.8,
 each with a seed of its own. `kernelwright bench SUITE.jsonl --policy scripted:OUT/SUITE.greedy.jsonl --samples 1`
-judges them, `--samples SAMPLES` the others: so drawing does not disturb what is timed. A file that is there is not
-made again. OUT/speed.json has the tokens a second of each.
+judges them, `--samples SAMPLES` the others. Drawing therefore does not disturb timing. An existing file is not made
+again. OUT/speed.json has the tokens a second of each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEMPERATURE = 0.8
 
 
 def answer(policy: StarterPolicy, tasks: list[Task], numbers: list[tuple[int, Request]], out: Path) -> dict[str, Any]:
-    """Writes one script: for each task an answer by each request, given with the number that `bench` asks for."""
+    """Writes one script: for each task an answer by each request, with the sample number that `bench` requests."""
     asked = [(n, replace(request, task=task)) for task in tasks for n, request in numbers]
     short = {t.task_id: len(policy.prompt((), t).ids) < policy.engine.context - 32 for t in tasks}
     fits = [(n, request) for n, request in asked if request.task is not None and short[request.task.task_id]]

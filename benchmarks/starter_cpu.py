@@ -1,12 +1,12 @@
-"""How long the starter takes on two cores: samples of one task, and our compiled steps against torch's in one run.
+"""Times the starter on two cores: samples of one task, and our compiled steps against torch's in one run.
 
     python benchmarks/starter_cpu.py CHECKPOINT|random [--samples 8] [--tokens 600] [--cores 2] [--json FILE]
                                      [--suite FILE --every 13]
 
 `random` makes a checkpoint of the starter's shape. Every sample draws exactly `--tokens` tokens at T = 0.8, as if no
-answer ended before, so that what is timed does not depend on the weights. For the ratio both ways take turns over a
-quarter of the tokens. The file is written after each measurement. With `--suite`, instead: real answers to every 13th
-of its tasks, as long as they are.
+answer ended before, so that the time does not depend on the weights. For the ratio both ways alternate over a quarter
+of the tokens. The file is written after each measurement. `--suite` times real answers of any length to every 13th of
+its tasks instead.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from kernelwright.inference.engine import Engine
 
 PROMPT = 220
-"""Tokens of the task."""
+"""Tokens of the prompt with the task."""
 
 
 def random_checkpoint(folder: Path) -> Path:
-    """A checkpoint of the starter's shape that was never trained, with a tokenizer from generated pairs."""
+    """Writes an untrained checkpoint of the starter's shape, with a tokenizer from generated pairs."""
     import torch
 
     from kernelwright.corpus import pairs
@@ -77,7 +77,7 @@ def hardware() -> dict[str, str]:
 
 
 def answered(folder: Path, samples: int, suite: str, every: int) -> Iterator[dict[str, Any]]:
-    """Seconds for all samples of some tasks of a suite; yields what is known after each task."""
+    """Times all samples of some tasks of a suite; yields the results after each task."""
     from kernelwright.inference.chat import task_prompt
     from kernelwright.inference.engine import Engine
     from kernelwright.inference.sampling import Sampling
@@ -102,7 +102,7 @@ def answered(folder: Path, samples: int, suite: str, every: int) -> Iterator[dic
 
 
 def measure(folder: Path, samples: int, tokens: int) -> Iterator[dict[str, Any]]:
-    """Seconds for all samples of one task; yields what is known after each measurement."""
+    """Times all samples of one task; yields the results after each measurement."""
     from kernelwright.inference.compiled import CompiledStep
     from kernelwright.inference.engine import Engine
 
@@ -132,7 +132,7 @@ def measure(folder: Path, samples: int, tokens: int) -> Iterator[dict[str, Any]]
 
 
 def timed(engine: Engine, samples: int, tokens: int) -> dict[str, float]:
-    """Wall and CPU seconds for answers of exactly so many tokens."""
+    """Returns wall and CPU seconds for answers of exactly so many tokens."""
     from kernelwright.inference.sampling import Sampling
 
     engine.ends = frozenset()

@@ -3,10 +3,10 @@
     python benchmarks/torch_signatures.py [--check]
 
 Reads the headers of the installed torch: `ATen/core/TensorBody.h` for the members of at::Tensor and `ATen/ops/*.h` for
-the functions in at::. What comes out are declarations with torch's own parameter types and defaults, so that overload
-resolution accepts and refuses the same calls, and a table of names by namespace, so that a name which torch has and
-the stand-in has not can be told from one that does not exist. Run it again for a newer torch. `--check` only says if
-the files are as this torch would have them.
+the functions in at::. It writes declarations with torch's own parameter types and defaults, so that overload resolution
+accepts and refuses the same calls. It also writes a table of names by namespace, which distinguishes a name that the
+stand-in lacks from one that torch does not have. Run it again for a newer torch. `--check` only tells if the files
+match this torch.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ HANDWRITTEN = set(
     " backward output_nr _version is_leaf dim sizes strides storage_offset element_size is_contiguous get_device"
     " hann_window hamming_window kaiser_window blackman_window bartlett_window can_cast".split()
 )
-"""Members and functions that the stand-in writes out itself."""
+"""Members and functions that the stand-in defines by hand."""
 UNFINISHED = set("to index index_put_ set_ backward register_hook from_blob tensor".split())
-"""Those of them that are called in ways which the stand-in does not cover."""
+"""Members and functions among them that have call forms which the stand-in does not cover."""
 SKIPPED = re.compile(
     r"_(?!softmax$|log_softmax$|convolution$|weight_norm$|unique$|shape_as_tensor$|s_where$).*"
     r"|(?:.*_)?(?:mkldnn|quantized?|quantize|dequantize|fbgemm|miopen|xnnpack|cudnn|sparse|nested|symint|vulkan|flash|mps|ccol|crow"
@@ -95,7 +95,7 @@ class Operator:
     returns: str
     parameters: tuple[tuple[str, str, str], ...]
     call: str = ""
-    """The arguments of the dispatcher's call, which come in the schema's order."""
+    """The arguments of the dispatcher's call, in the schema's order."""
 
 
 def _parameters(text: str) -> tuple[tuple[str, str, str], ...]:
@@ -114,7 +114,7 @@ def _parameters(text: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def methods() -> list[Operator]:
-    """The members of at::Tensor, with the defaults of the class and the schemas of the definitions below it."""
+    """Returns the members of at::Tensor, with the defaults of the class and the schemas of the definitions below it."""
     text = (INCLUDE / "ATen/core/TensorBody.h").read_text()
     defaults = {}
     for _, name, inside in re.findall(r"^  (\S[^\n(]*?) (\w+)\(([^\n]*)\) const;", text, re.MULTILINE):
@@ -133,7 +133,7 @@ def methods() -> list[Operator]:
 
 
 def functions() -> list[Operator]:
-    """The functions of at::."""
+    """Returns the functions of at::."""
     out = []
     pattern = (
         r"^// aten::([\w.]+)\([^\n]*\n^inline (\S[^\n(]*?) ?\b(\w+)\(([^\n]*)\) \{\n +return [^\n]*?::call(\([^\n]*)"
@@ -147,13 +147,13 @@ def functions() -> list[Operator]:
 
 
 def _known(op: Operator) -> bool:
-    """Whether the stand-in can declare this overload."""
+    """Tells whether the stand-in can declare this overload."""
     tuples = re.fullmatch(r"::std::tuple<at::Tensor(?: &)?(?:,at::Tensor(?: &)?){1,4}>", op.returns)
     return (op.returns in RETURNS or tuples is not None) and all(kind in TYPES for kind, _, _ in op.parameters)
 
 
 def _left_out(op: Operator) -> bool:
-    """Overloads by named dimensions and with options taken apart, which nobody calls by accident."""
+    """Tells whether an overload is left out: named dimensions or separate options, which are not called by accident."""
     others = [kind for kind, _, _ in op.parameters if kind not in TYPES]
     return bool(others) and all(re.search(r"Dimname|Layout|Device|Storage|Stream", kind) for kind in others)
 
@@ -218,7 +218,7 @@ def _wanted(op: Operator) -> bool:
 
 
 def operators_text() -> tuple[str, str, str]:
-    """Members, functions and definitions: three include files."""
+    """Returns three include files: members, functions and definitions."""
     head = "// Made by benchmarks/torch_signatures.py of torch's own headers: do not edit.\n"
     members, free, bodies = [head], [head], [head]
     seen: set[tuple[bool, str, str]] = set()
@@ -244,7 +244,7 @@ CLASSES = {
     "c10::Device": "c10/core/Device.h",
     "c10::cuda::CUDAStream": "c10/cuda/CUDAStream.h",
 }
-"""Classes whose members are looked up like those of at::Tensor, and the headers that declare them."""
+"""Classes whose members are read like those of at::Tensor, and the headers that declare them."""
 ROOTS = (
     "torch/extension.h",
     "ATen/cuda/*.h",
@@ -262,7 +262,7 @@ SCOPES = re.compile(
 
 
 def _reachable() -> list[Path]:
-    """The headers that `ROOTS` include, directly or not."""
+    """Returns the headers that `ROOTS` include, directly or not."""
     waiting = [p for root in ROOTS for p in sorted(INCLUDE.glob(root))]
     seen = set(waiting)
     bases = (INCLUDE, INCLUDE / "torch/csrc/api/include")
@@ -333,7 +333,7 @@ _NOISE = {
 
 
 def _loosely(text: str) -> set[str]:
-    """Types, aliases and functions by the look of their lines: what the walk over declarations misses behind macros."""
+    """Finds types, aliases and functions line by line, which the walk over declarations misses behind macros."""
     types = re.findall(r"\b(?:struct|class|enum|using)\s+(?:\w+_API\s+)?(\w+)", text)
     functions = re.findall(r"^(?![#/* }])[^\n(;={]*?\b(\w+)\(", text, re.MULTILINE)
     return {name for name in (*types, *functions) if len(name) > 2}
@@ -350,7 +350,7 @@ def _cuda_include() -> Path:
 
 
 def _cuda_names() -> set[str]:
-    """What the headers of the CUDA runtime and driver declare."""
+    """Returns the names that the headers of the CUDA runtime and driver declare."""
     out: set[str] = set()
     for name in (
         "cuda_runtime_api.h",
@@ -367,7 +367,7 @@ def _cuda_names() -> set[str]:
 
 
 def _headers() -> list[str]:
-    """The headers that torch and CUDA bring, but those of single operators, which have the operators' names."""
+    """Returns the headers of torch and CUDA, except those of single operators, which have the operators' names."""
     torch_api = INCLUDE / "torch/csrc/api/include"
     found = set()
     for base, folders in ((INCLUDE, ("ATen", "c10", "torch", "pybind11", "caffe2")), (torch_api, ("torch",))):
@@ -381,7 +381,7 @@ def _headers() -> list[str]:
 
 
 def names_text() -> str:
-    """One line a scope: its name, a colon, and the names that torch's headers declare in it."""
+    """Returns one line for each scope: its name, a colon, and the names that torch's headers declare in it."""
     found: dict[str, set[str]] = {}
     macros: set[str] = set()
     anywhere: set[str] = set()

@@ -1,11 +1,11 @@
-"""Judges Triton candidates, honest and wrong ones, without a GPU and with one where there is one.
+"""Judges Triton candidates, honest and wrong ones, without a GPU or with one.
 
     python benchmarks/triton_cpu.py [--backend cpu|gpu|both] [--trials 3] [--only WORD...] [--json FILE]
 
 Needs Triton (`pip install 'kernelwright[triton]'`). Prints a line for each candidate and backend, then three kernels
-run by `TRITON_INTERPRET=1` and by the machine on equal inputs. Exit status 1 when an honest candidate is refused, a
-wrong one passes or gets another verdict than it should, or, with both backends, one gets different verdicts where the
-two can know the same. `--repeat` judges each again under a text that no cache has seen: the second run is the warm one.
+run by `TRITON_INTERPRET=1` and by the machine on equal inputs. Exit status 1 if an honest candidate is refused, if a
+wrong one passes or gets another verdict than expected, or if both backends could know the same and their verdicts
+differ. `--repeat` judges each again under a text that no cache has seen: the second run is the warm one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kernelwright.records import Evaluation
 
 @dataclass(frozen=True)
 class Entry:
-    """A candidate and what is right to say of it."""
+    """A candidate and its expected verdicts."""
 
     case: Case
     wrong: Wrong | None
@@ -50,7 +50,7 @@ class Entry:
 
 
 def entries(words: list[str]) -> Iterator[Entry]:
-    """Every Triton candidate whose name holds one of the words; those that need a GPU besides Triton are left out."""
+    """Yields the Triton candidates whose name contains one of the words, without those that also need a GPU."""
     honest = [Entry(case, None) for case in FAMILIES["triton_kernels"] if case.needs == "triton"]
     for entry in (*honest, *(Entry(wrong.case, wrong) for wrong in CASES_WRONG)):
         if not words or any(word in entry.case.name for word in words):
@@ -58,7 +58,7 @@ def entries(words: list[str]) -> Iterator[Entry]:
 
 
 def problem(entry: Entry, result: Evaluation, backend: str) -> str:
-    """What is wrong with a verdict; empty when it is as it should be."""
+    """Returns the fault of a verdict; empty if it is as expected."""
     if result.verdict not in entry.expected(backend):
         return f"expected {' or '.join(entry.expected(backend))}"
     if entry.wrong is None or backend == "gpu":
@@ -75,7 +75,7 @@ def problem(entry: Entry, result: Evaluation, backend: str) -> str:
 
 
 def processor_seconds() -> float:
-    """Of all processes that this one has started and of those that they waited for; other load hardly changes it."""
+    """Returns CPU seconds of all descendants of this process; other load hardly changes them."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it may end meanwhile
@@ -85,8 +85,10 @@ def processor_seconds() -> float:
 
 
 def judged(entry: Entry, evaluator: Evaluator, backend: str, repeat: int) -> dict[str, object]:
-    """One row: the verdict of the last of `1 + repeat` evaluations, and the seconds of each; of processors, too, those
-    of the task's reference included."""
+    """Returns one row: the verdict of the last of `1 + repeat` evaluations, and wall and CPU seconds of each.
+
+    CPU seconds include those of the task's reference.
+    """
     seconds: list[float] = []
     for _ in range(1 + repeat):
         before = processor_seconds()
@@ -135,7 +137,7 @@ def summary(rows: list[dict[str, object]], backend: str) -> dict[str, object]:
 
 
 def disagreements(rows: list[dict[str, object]]) -> list[str]:
-    """Names with different verdicts on both backends, but for faults that only the machine can see."""
+    """Returns the names with different verdicts on both backends, except faults that only the machine can see."""
     verdicts: dict[str, set[object]] = collections.defaultdict(set)
     for row in rows:
         verdicts[str(row["name"])].add(row["verdict"])

@@ -1,6 +1,6 @@
-"""Triton's own interpreter beside the functional machine: three kernels, equal inputs, one process for each way.
+"""Compares Triton's own interpreter with the functional machine: three kernels, equal inputs, a process for each way.
 
-The machine's time is that of a second call, as is the interpreter's; `first_s` has imports' leftovers and compilation.
+Both times are those of a second call; `first_s` includes late imports and compilation.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _run(kernel: str, interpreted: bool, folder: str) -> dict[str, object]:
 
 
 def compare_with_interpreter() -> Iterator[dict[str, object]]:
-    """One row a kernel: seconds and the largest error of both ways, and how many times faster the machine's call is."""
+    """Yields one row a kernel: seconds and the largest error of both ways, and their ratio of seconds."""
     import tempfile
 
     for kernel in SIZES:

@@ -1,4 +1,4 @@
-"""Wrong Triton candidates: each is one of the honest ones with one thing broken, and what a judge shall say of it."""
+"""Wrong Triton candidates: each is an honest one with one planted fault and its expected verdicts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from sets.honest import CASES, Case
 
 @dataclass(frozen=True)
 class Wrong:
-    """A candidate with a planted fault. `verdicts` are right without a GPU; `rule` is the finding that decides there,
-    where there is one, and `marked` the text of the line that it must name."""
+    """A candidate with a planted fault.
+
+    `verdicts` are the expected ones without a GPU. `rule` is the finding that decides there, if any, and `marked` the
+    text of the line that it must name.
+    """
 
     case: Case
     verdicts: tuple[str, ...]
     rule: str = ""
     marked: str = ""
     gpu_verdicts: tuple[str, ...] = ()
-    """Where they differ: a card checks no bounds and sees no race, so wrong values are what is left."""
+    """The expected verdicts on a GPU, if they differ: a card detects neither faults of bounds nor races."""
 
     def on(self, backend: str) -> tuple[str, ...]:
         return self.gpu_verdicts if backend == "gpu" and self.gpu_verdicts else self.verdicts
@@ -37,7 +40,7 @@ _SMALLER = {
     "rows = 2003\ncols = 1777": "rows = 403\ncols = 777",
     "rows = 800\nsteps": "rows = 80\nsteps",
 }
-"""A candidate that fails is judged again at the task's own size: here that need not be large."""
+"""Smaller constants, since a failing candidate is judged again at the task's own size."""
 _LUCK = ("wrong", "runtime_error", "correct")
 """An access out of bounds on a card may hit mapped memory and change nothing."""
 

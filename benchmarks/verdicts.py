@@ -113,7 +113,7 @@ def collect(path: Path, extra: Path | None) -> None:
 
 
 def record(result: Evaluation | TaskError) -> dict[str, Any]:
-    """Returns what must not change from one state of the code to another."""
+    """Returns the facts that must not change from one state of the code to another."""
     if isinstance(result, TaskError):
         return {"verdict": "task_error"}
     return {

@@ -1,9 +1,9 @@
-"""Judges every bundled example candidate on its bundled task and compares with what `expected.toml` says.
+"""Judges every bundled example candidate on its bundled task and compares the verdicts with `expected.toml`.
 
     python examples/judge_bundled.py runs/bundled
 
-Also shows how to use the package from Python: tasks and candidates are loaded, rows are judged into a run folder that
-resumes, and each evaluation is a plain record. Exit status 1 when a verdict is not the expected one.
+It also shows the package's use from Python: tasks and candidates are loaded, rows are judged into a run folder that
+resumes, and each evaluation is a plain record. Exit status 1 if a verdict is not the expected one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CANDIDATES = Path(str(resources.files("kernelwright") / "data" / "candidates"))
 
 
 def bundled() -> tuple[list[Row], dict[str, dict[str, str]]]:
-    """One row a candidate, and what is expected of each, by the row's id."""
+    """Returns one row a candidate, and each one's expected facts by the row's id."""
     manifest = tomllib.loads((CANDIDATES / "expected.toml").read_text())
     rows: list[Row] = []
     expected: dict[str, dict[str, str]] = {}

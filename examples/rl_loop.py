@@ -1,10 +1,11 @@
-"""Reinforcement learning of CUDA kernels in one file: no trainer framework, no GPU, under a minute.
+"""Trains a policy to write CUDA kernels by reinforcement learning in one file, in under a minute on a CPU.
 
     python examples/rl_loop.py [STEPS]
 
-A tiny recurrent policy writes kernels hole by hole. Each answer is judged by `evaluate` on the functional CUDA machine,
-turned into a reward, and credited turn by turn; a second turn sees what became of the first. Everything that a real run
-has is here in small: tasks, prompts with feedback, sampling, judging, rewards, advantages, the update.
+A tiny recurrent policy fills in the holes of a kernel's text. `evaluate` judges each answer on the functional CUDA
+machine. The verdict becomes a reward, and each turn gets an advantage; a second turn sees the verdict of the first. The
+file has the parts of a real run in small, without a framework: tasks, prompts with feedback, sampling, judging,
+rewards, advantages, the update.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ ROLLOUTS, TURNS, LEARNING_RATE = 12, 2, 0.03
 
 
 class Policy(nn.Module):
-    """A recurrent net over holes: it is shown the task, the last verdict and its last pieces, and chooses pieces."""
+    """A recurrent net over holes. It sees the task, the last verdict and its last pieces, and chooses pieces."""
 
     def __init__(self, width: int = 48) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class Policy(nn.Module):
             nn.init.zeros_(head.bias)
 
     def forward(self, prompt: Tensor, given: Tensor | None = None, greedy: bool = False) -> tuple[Tensor, Tensor]:
-        """Pieces `(batch, holes)` and their log-probabilities; sampled or the likeliest, or those of `given` pieces.
+        """Returns pieces `(batch, holes)` and their log-probabilities: sampled, the likeliest, or the `given` pieces.
 
         `prompt` is `(batch, 2 + holes)`: task, last verdict, and the last turn's pieces (0: there was none).
         """
@@ -124,7 +125,7 @@ class Policy(nn.Module):
 
 @dataclass
 class Batch:
-    """Flat rows, one a turn: what the update needs."""
+    """Flat rows for the update, one a turn."""
 
     prompt: list[list[int]] = field(default_factory=list)
     pieces: list[list[int]] = field(default_factory=list)
@@ -135,7 +136,7 @@ class Batch:
 
 
 class Judged:
-    """Verdicts by task and text: a candidate that was judged before is not judged again."""
+    """A cache of verdicts by task and text."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator = evaluator
@@ -150,7 +151,7 @@ class Judged:
 
 
 def text_of(pieces: list[int]) -> str:
-    """The candidate's file: an answer's tokens as text."""
+    """Returns the candidate's file: an answer's tokens as text."""
     words = {name: choices[piece] for (name, choices), piece in zip(HOLES.items(), pieces, strict=True)}
     return CANDIDATE.format(**words)
 
@@ -185,13 +186,13 @@ BY_TURN = {"gamma": 0.4, "single": "zero_baseline"}
 
 
 def credit(batch: Batch, name: str = "trloo", parameters: dict[str, object] = BY_TURN) -> Tensor:
-    """Each turn's advantage: by default its return less that of others' same turn."""
+    """Returns each turn's advantage: by default its return minus that of the other rollouts' same turn."""
     found = ADVANTAGES[name](batch.reward, batch.group, batch.trajectory, batch.turn, None, **parameters)
     return torch.tensor(found, dtype=torch.float32)
 
 
 def update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, advantage: Tensor) -> float:
-    """One step up the policy gradient; its loss."""
+    """Takes one step up the policy gradient; returns its loss."""
     _, log_probs = policy(torch.tensor(batch.prompt), torch.tensor(batch.pieces))
     loss = -(advantage[:, None] * log_probs).mean()
     optimizer.zero_grad()
@@ -202,7 +203,7 @@ def update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, advan
 
 
 def main(steps: int = 40) -> list[float]:
-    """Trains, and prints a line a step; the mean reward of first turns, by step."""
+    """Trains and prints a line a step; returns the mean reward of first turns by step."""
     torch.manual_seed(0)
     policy = Policy()
     optimizer = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)

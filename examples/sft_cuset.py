@@ -1,10 +1,10 @@
-"""Supervised fine-tuning with CuSeT in one file: a tiny random Qwen2, on the CPU, in under a minute.
+"""Fine-tunes a tiny random Qwen2 with CuSeT in one file, in under a minute on a CPU.
 
     python examples/sft_cuset.py [STEPS] [LOSS]
 
-The data are this package's own example kernels with their tasks. Tokens are bytes, so that no tokenizer is needed. What
-a real run does is here in small: prompts and targets, which tokens are CUDA, the gold tokens' log-probabilities, the
-loss by name, the update; and at the end a look at what the loss made of one sample, line by line.
+The data are this package's own example kernels with their tasks. Tokens are bytes, so that no tokenizer is needed. The
+file has the parts of a real run in small: prompts and targets, the mask of CUDA tokens, the gold tokens'
+log-probabilities, the loss by name, the update. At the end it shows the loss's weights on one sample, line by line.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ PARAMETERS: dict[str, dict[str, Any]] = {"cuset": {"tau": 0.1, "lam": 1.0, "wind
 
 @dataclass(frozen=True)
 class Sample:
-    """One task with a right answer, as tokens: bytes, and 0 for the end."""
+    """One task with a correct answer, as tokens: bytes, and 0 for the end."""
 
     name: str
     answer: str
     tokens: tuple[int, ...]
     target: tuple[bool, ...]
-    """Which tokens are trained on: the answer's, not the task's."""
+    """The mask of trained tokens: the answer's, not the task's."""
     cuda: tuple[bool, ...]
-    """Which tokens lie in a kernel or a launch."""
+    """The mask of tokens in a kernel or a launch."""
 
 
 def offsets(text: str) -> list[tuple[int, int]]:
-    """Where each byte's character stands: what a tokenizer calls its offset mapping."""
+    """Returns the character span of each byte, like a tokenizer's offset mapping."""
     return [(i, i + 1) for i, character in enumerate(text) for _ in character.encode()]
 
 
 def samples() -> list[Sample]:
-    """The bundled candidates that are known to be right, with their tasks."""
+    """Returns the bundled candidates that are known to be correct, with their tasks."""
     manifest = tomllib.loads((DATA / "candidates" / "expected.toml").read_text())
     found = []
     for task, candidates in manifest.items():
@@ -70,7 +70,7 @@ def samples() -> list[Sample]:
 
 
 def collated(chosen: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens, target mask and CUDA mask, padded on the right: `(batch, length)`."""
+    """Returns tokens, target mask and CUDA mask, padded on the right: `(batch, length)`."""
     length = max(len(s.tokens) for s in chosen)
 
     def padded(rows: list[tuple[int, ...]] | list[tuple[bool, ...]], kind: torch.dtype) -> Tensor:
@@ -84,13 +84,13 @@ def collated(chosen: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def gold_log_probs(model: Any, tokens: Tensor) -> Tensor:
-    """Log-probabilities of each row's tokens, from the second on, given those before: `(batch, length - 1)`."""
+    """Returns log-probabilities of each row's tokens from the second on, given those before: `(batch, length - 1)`."""
     logits = model(input_ids=tokens).logits[:, :-1].float()
     return torch.gather(logits.log_softmax(-1), 2, tokens[:, 1:, None])[..., 0]
 
 
 def tiny_model() -> Any:
-    """A Qwen2 with random weights, small enough for a laptop's processor."""
+    """Returns a Qwen2 with random weights, small enough for a laptop's CPU."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
@@ -110,7 +110,7 @@ def tiny_model() -> Any:
 
 
 def show(model: Any, sample: Sample, parameters: dict[str, Any]) -> None:
-    """Each line of a sample's answer with its tokens' mean confidence and weight; `>` marks the hardest window."""
+    """Prints a sample's answer by line, with mean confidence and weight of tokens; `>` marks the hardest window."""
     tokens, target, cuda = collated([sample])
     with torch.no_grad():
         log_probs = gold_log_probs(model, tokens)
@@ -134,7 +134,7 @@ def show(model: Any, sample: Sample, parameters: dict[str, Any]) -> None:
 
 
 def main(steps: int = 30, loss_name: str = "cuset") -> list[float]:
-    """Trains, prints a line every five steps, and shows one sample; the negative log-likelihood a token, by step."""
+    """Trains and shows one sample; returns the negative log-likelihood a token by step."""
     torch.manual_seed(0)
     data = samples()
     model = tiny_model()
