@@ -53,18 +53,27 @@ def rollouts_of(undecided: Path, judges: Executor, judge: OpinionJudge | None = 
 
 
 def interrupted(rollouts: Rollouts, path: Path, when: Callable[[], bool]) -> float:
-    """Plays a step, interrupts it, and returns the seconds until it ended."""
+    """Plays a step, interrupts it, and returns the seconds until it ended.
+
+    A lost interrupt is sent again after a minute: the test then fails by the time that the step took, and cannot hang.
+    """
     sent: list[float] = []
+    ended = threading.Event()
 
     def send() -> None:
         while not when():
             time.sleep(0.02)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
+        if not ended.wait(60):
+            os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=send, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        rollouts.play(0, dict(enumerate(load_tasks(rollouts.settings.tasks))), path)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            rollouts.play(0, dict(enumerate(load_tasks(rollouts.settings.tasks))), path)
+    finally:
+        ended.set()
     return time.monotonic() - sent[0]
 
 
