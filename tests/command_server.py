@@ -22,7 +22,7 @@ PRELOADS = (
 
 
 def serve(control: socket.socket) -> dict[str, Any]:
-    """Forks for each request until the socket is closed; returns in the forks only, with their request."""
+    """Forks for each request until the socket is closed. Returns only in the forks, with their request."""
     running: dict[int, tuple[int, socket.socket]] = {}  # by descriptor of the process
     while True:
         for ready in select.select([control.fileno(), *running], [], [])[0]:
@@ -49,7 +49,7 @@ def serve(control: socket.socket) -> dict[str, Any]:
 
 
 def become(request: dict[str, Any]) -> None:
-    """Makes this process the one that was asked for."""
+    """Makes this process run the request."""
     for number, stream in enumerate(request["streams"]):
         os.dup2(stream, number)
         os.close(stream)

@@ -1,4 +1,4 @@
-"""What all tests share: the command line as users run it, and the skip of tests that need a GPU."""
+"""Fixtures of all tests: the command line as users run it, and the skip of tests that need a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ os.environ["KERNELWRIGHT_BACKEND"] = "cpu"  # what tests mean by `auto`; those o
 
 @cache
 def gpu_missing() -> str:
-    """Why tests marked `gpu` cannot run here; empty where they can."""
+    """Returns the reason why tests marked `gpu` cannot run here; empty where they can."""
     if shutil.which("nvidia-smi") is None:
         return "no NVIDIA GPU: nvidia-smi is not installed"
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
@@ -37,7 +37,7 @@ WARM = frozenset("test_apart test_falling test_local test_memory test_optimize t
 
 
 def _begins(item: pytest.Item) -> tuple[bool, float]:
-    """Orders files for `--dist loadfile`: a long file that begins last has the other cores wait for its end."""
+    """Orders files for `--dist loadfile`: if a long file begins last, the other cores wait for its end."""
     name = item.path.relative_to(TESTS).as_posix()
     return name != FIRST, -cost(name)
 
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
-    """One parent of judging processes for a run: starting one imports torch, which takes seconds."""
+    """Returns one zygote for all tests of a run: starting one imports torch, which takes seconds."""
     made = Pool("auto")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(warm.VARIABLE, raising=False)  # what most users have is what most tests use
@@ -65,7 +65,7 @@ def pool() -> Iterator[Pool]:
 
 @pytest.fixture(scope="session")
 def warm_parent() -> Iterator[str]:
-    """The address of one warm parent for the command lines of a run; empty where there can be none."""
+    """Returns the address of one warm parent for the command lines of a run; empty where there can be none."""
     if not warm.usable():
         yield ""
         return
@@ -79,9 +79,10 @@ def warm_parent() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def commands_are_warm(warm_parent: str) -> Iterator[None]:
-    """From the first test of a module that asks for it on, command lines and judges started anew share the warm parent.
+    """Lets command lines and new judges share the warm parent, from the first test of a module that asks for it.
 
-    Tests that start command lines or train by execution ask for it, and so do the files named in `WARM`."""
+    Tests that start command lines or train by execution ask for it, and so do the files named in `WARM`.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if warm_parent:
             patch.setenv(warm.VARIABLE, warm_parent)

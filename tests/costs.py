@@ -1,4 +1,4 @@
-"""The processor time of each test file: long files begin first, and `make check` chooses files that fit its time."""
+"""The CPU time of each test file: long files begin first, and `make check` chooses files that fit its budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest tasks of tests that only need one."""
+"""The smallest tasks, for tests that need any task."""
 
 RELU = """
 import torch, torch.nn as nn

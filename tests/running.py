@@ -23,12 +23,12 @@ LARGEST = 100_000
 
 
 def of_interpreter() -> dict[str, str]:
-    """The variables that an interpreter reads when it starts: a fork has those of its server."""
+    """Returns the variables that an interpreter reads when it starts: a fork has those of its server."""
     return {k: v for k, v in os.environ.items() if k.startswith(("PYTHON", "LC_", "LANG", "LD_"))}
 
 
 class Commands:
-    """Runs command lines as forks of one server, which is started by the first; see `command_server`."""
+    """Runs command lines as forks of one server, which the first one starts; see `command_server`."""
 
     def __init__(self) -> None:
         self.control: socket.socket | None = None
@@ -52,7 +52,7 @@ class Commands:
     def __call__(
         self, *words: str | Path, timeout: float = 120, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Like `subprocess.run`, with both outputs as text; a fresh interpreter where a fork would not do."""
+        """Runs like `subprocess.run`, with both outputs as text; in a new interpreter where a fork would not do."""
         arguments = [str(word) for word in words]
         command = [sys.executable, "-m", "kernelwright.cli", *arguments]
         request = {"words": arguments, "cwd": str(cwd or Path.cwd()), "environ": dict(os.environ)}

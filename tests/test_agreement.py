@@ -1,4 +1,4 @@
-"""benchmarks/agreement.py: causes are read from the evidence, and what was judged is on disk after every row."""
+"""benchmarks/agreement.py: causes are read from the evidence, and every judged row is on disk."""
 
 from __future__ import annotations
 

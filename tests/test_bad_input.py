@@ -1,4 +1,4 @@
-"""What users get wrong, through the real command line: one clear line, the right exit status, nothing lost."""
+"""Users' mistakes through the real command line: one clear line, the right exit status, nothing lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ModelNew(nn.Module):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a task, a candidate, and broken versions of both."""
+    """Returns a folder with a task, a candidate, and broken versions of both."""
     (tmp_path / "task.py").write_text(REFERENCE)
     (tmp_path / "candidate.py").write_text(CANDIDATE)
     (tmp_path / "no_inputs.py").write_text(REFERENCE.replace("def get_inputs", "def other_inputs"))
@@ -79,7 +79,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def one_clear_line(done: subprocess.CompletedProcess[str], status: int, words: str) -> None:
-    """The promise of every error: its status, one line that names the matter, no traceback, nothing on stdout."""
+    """Checks every error's promise: its status, one line that names the cause, no traceback, nothing on stdout."""
     shown = done.stdout + done.stderr
     assert "Traceback" not in shown, shown
     assert done.returncode == status, shown

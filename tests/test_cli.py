@@ -72,7 +72,7 @@ def rows_file(path: Path, count: int, wrong: tuple[int, ...] = ()) -> Path:
 
 
 def test_help_is_quick_and_lists_the_verbs() -> None:
-    """Quick beside what no command line of typer's can be quicker than, whatever else the machine does."""
+    """The bound is relative to the fastest possible typer command, so other load on the machine does not matter."""
     commands = ([str(Path(sys.executable).parent / "kernelwright"), "--help"], [sys.executable, "-c", "import typer"])
     seconds: list[list[float]] = [[], []]
     said = ""
@@ -184,7 +184,7 @@ CORRECT = CANDIDATES / "row_softmax" / "module.py"
     ["--help", "tasks list", "tasks list --json", f"eval row_softmax {CORRECT}", f"eval row_softmax {CORRECT} --json"],
 )
 def test_a_pipe_that_nobody_reads_is_no_verdict(words: str) -> None:
-    """Neither 0 nor 1, which `eval` would mean as verdicts: what a shell says of a program that SIGPIPE ended."""
+    """The status is neither 0 nor 1, which are verdicts of `eval`, but that of a program that SIGPIPE ended."""
     command = f"{sys.executable} -m kernelwright.cli {words} | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("141\n", "")
@@ -258,7 +258,7 @@ def test_tasks_list_and_show(kernelwright: Command) -> None:
 
 @pytest.fixture(scope="module")
 def bundled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """What the bundled candidates are judged as, by the example that the quickstart runs."""
+    """Returns the verdicts on the bundled candidates, by the example that the quickstart runs."""
     run = tmp_path_factory.mktemp("bundled") / "run"
     example = Path(__file__).parents[1] / "examples" / "judge_bundled.py"
     subprocess.run([sys.executable, str(example), str(run)], capture_output=True, text=True, timeout=300)

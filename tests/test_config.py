@@ -1,4 +1,4 @@
-"""Settings: where the cache is, and TOML files with overrides into models."""
+"""Settings: the place of the cache, and TOML files with overrides into models."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_what_the_file_says_is_the_file_s_fault(tmp_path: Path) -> None:
 
 
 def test_a_key_that_stands_twice_in_yaml_is_refused(tmp_path: Path) -> None:
-    """The reader takes the last one: half of a table would be lost without a word."""
+    """The YAML reader takes the last one, which would silently lose half of a table."""
     path = tmp_path / "job.yaml"
     for text, key, line in (
         ("model: a\noptimizer: {name: adamw}\nmodel: b\n", "model", 3),

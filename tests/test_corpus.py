@@ -1,4 +1,4 @@
-"""The corpus of right and wrong kernels: enough of each, every declared mistake fits, what a confusion page says."""
+"""The corpus of correct and wrong kernels: enough of each, every declared mistake fits, and the confusion page."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_page_counts_and_names() -> None:
 
 
 def test_a_report_is_resumed(tmp_path: Path) -> None:
-    """What has a verdict is kept; what we failed at, and members that are no longer there, are judged again or left."""
+    """Verdicts are kept. Members with a harness fault are judged again; members that no longer exist are dropped."""
     path = tmp_path / "report.json"
     assert judge_corpus.judged_before(path, "gpu", {"a"}) == []
     rows = [row("a", "correct"), row("b", "harness_error"), row("c", "wrong"), row("gone", "correct")]

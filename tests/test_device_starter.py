@@ -1,4 +1,4 @@
-"""benchmarks/device_starter.py: what exists comes back in pieces of bounded size, whatever hangs."""
+"""benchmarks/device_starter.py: existing results come back in pieces of bounded size, even if a step hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one-file examples, run as a reader would run them: what they promise must come out."""
+"""The one-file examples, run as a reader would run them: they must give the results that they promise."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ exec {python} -m kernelwright.cli "$@"
 
 
 def search(folder: Path, starter: Path, *, listed: str = "") -> str:
-    """What examples/search.sh prints with a checkpoint's folder as the starter; `listed`: without searching."""
+    """Returns the output of examples/search.sh with a checkpoint's folder as the starter. `listed`: no search."""
     shim = folder / "kernelwright"
     shim.write_text(SHIM.format(python=sys.executable, listed=listed))
     shim.chmod(0o755)

@@ -1,4 +1,4 @@
-"""No command writes into what another kind of command made."""
+"""No command writes into a folder that another kind of command created."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
-    """Whoever may rename in /dev would have had a file in the place of /dev/null."""
+    """A user who may rename in /dev would have replaced /dev/null by a file."""
     (tmp_path / "folder").mkdir()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

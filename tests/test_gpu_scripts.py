@@ -1,4 +1,4 @@
-"""The scripts that measure on a GPU, as far as that goes without one: order, limits, and what a cut leaves on disk."""
+"""The scripts that measure on a GPU, as far as they run without one: order, limits, files left by an interrupt."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _tree(path: Path) -> ast.Module:
 
 @cache
 def _layers() -> dict[str, int]:
-    """Module or package directly below `kernelwright` -> the number of its layer."""
+    """Returns the number of the layer of each module or package directly below `kernelwright`."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     section = page.split("## Layers", 1)[1].split("\n|", 1)[0]
     steps = section[section.index("`errors`") :].split("→")
@@ -41,13 +41,13 @@ def _layers() -> dict[str, int]:
 
 
 def _unit(path: Path) -> str:
-    """The module or package directly below `kernelwright` that a file belongs to."""
+    """Returns the module or package directly below `kernelwright` that a file belongs to."""
     part = path.relative_to(PACKAGE).parts[0]
     return part.removesuffix(".py")
 
 
 def _imported(path: Path) -> Iterator[tuple[str, int]]:
-    """Units of `kernelwright` that a file imports anywhere in it, functions included, with line numbers."""
+    """Returns the units of `kernelwright` that a file imports, within functions too, with line numbers."""
     known = {_unit(p) for p in FILES}
     for node in ast.walk(_tree(path)):
         names: list[str] = []
@@ -127,7 +127,7 @@ def test_every_module_says_what_it_is_for() -> None:
 
 
 def _is_stub(node: Function) -> bool:
-    """Whether a function raises NotImplementedError only, or does nothing and does not say why.
+    """Tells whether a function only raises NotImplementedError, or does nothing without an explanation.
 
     A callback of the command line may be empty: its options do the work.
     """
@@ -142,7 +142,7 @@ def _is_stub(node: Function) -> bool:
 
 
 def _explained(path: Path) -> set[Function]:
-    """Methods that may be empty: those written `...` in one line, in a class that says what it stands for."""
+    """Returns the methods that may be empty: written `...` in one line, in a class whose docstring gives its role."""
     classes = [n for n in ast.walk(_tree(path)) if isinstance(n, ast.ClassDef) and ast.get_docstring(n)]
     methods = [f for c in classes for f in c.body if isinstance(f, Function)]
     return {f for f in methods if len(f.body) == 1 and ast.unparse(f.body[0]) == "..."}
@@ -180,7 +180,7 @@ SAME_NAME: dict[str, str] = {}
 
 @cache
 def _modules() -> dict[str, Path]:
-    """The package's modules by their dotted names."""
+    """Returns the package's modules by their dotted names."""
     found = {}
     for path in FILES:
         parts = ("kernelwright", *path.relative_to(PACKAGE).with_suffix("").parts)
@@ -189,7 +189,7 @@ def _modules() -> dict[str, Path]:
 
 
 def _targets(name: str, path: Path) -> set[str]:
-    """The modules of the package that a module imports; a package is a target where a name is taken from it."""
+    """Returns the modules of the package that a module imports; a package counts where a name is taken from it."""
     modules, found = _modules(), set()
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(_tree(path)):
@@ -211,7 +211,7 @@ def _graph() -> dict[str, set[str]]:
 
 
 def _circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """The strongly connected components with more than one member (Tarjan, 1972)."""
+    """Returns the strongly connected components with more than one member (Tarjan, 1972)."""
     number: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -239,14 +239,14 @@ def _circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def _folder(name: str) -> str:
-    """The folder of `evaluation/` that a module lies in; empty for its own top and for other packages."""
+    """Returns a module's folder of `evaluation/`; empty for the package's own top and for other packages."""
     parts = name.split(".")
     is_package = _modules()[name].name == "__init__.py"
     return parts[2] if parts[1:2] == ["evaluation"] and len(parts) > (2 if is_package else 3) else ""
 
 
 def _folder_imports() -> dict[str, set[str]]:
-    """Folder of `evaluation/` -> the folders that its modules import; the top of the package is `.`."""
+    """Maps each folder of `evaluation/` to the folders that its modules import; the top of the package is `.`."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, targets in _graph().items():
         if name.startswith("kernelwright.evaluation"):

@@ -1,4 +1,4 @@
-"""The optimize job end to end: real evaluations, scripted answers, and a rerun that repeats no evaluation."""
+"""The optimize job end to end: real evaluations, scripted answers, and a second call that repeats no evaluation."""
 
 from __future__ import annotations
 

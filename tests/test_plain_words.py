@@ -1,4 +1,4 @@
-"""The words of docstrings and of `--help`: a docstring opens with what it does, and help uses the glossary's words."""
+"""The words of docstrings and of `--help`: a docstring opens with its effect, and help uses the glossary's words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERB = re.compile(r"[A-Z][a-z-]+ ")
 
 
 def openings() -> list[str]:
-    """`file:line` of each docstring that opens with a headless clause."""
+    """Returns `file:line` of each docstring that opens with a headless clause."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.relative_to(PACKAGE).parts[0] == "data":
@@ -40,7 +40,7 @@ def openings() -> list[str]:
 
 
 def commands(command: click.Command, name: str = "kernelwright") -> Iterator[tuple[str, click.Command]]:
-    """Every verb and group of verbs, with its words."""
+    """Returns every verb and group of verbs, with its words."""
     yield name, command
     for word, inner in getattr(command, "commands", {}).items():
         yield from commands(inner, f"{name} {word}")

@@ -1,4 +1,4 @@
-"""The documents hold what they promise: commands that work, flags and modules that exist, nothing left out."""
+"""The documents keep their promises: commands work, flags and modules exist, nothing is left out."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TREE = typer.main.get_command(app)
 
 
 def commands() -> list[list[str]]:
-    """The command lines in the README's sh blocks."""
+    """Returns the command lines in the README's sh blocks."""
     blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
     lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
     return [words for words in lines if words]
 
 
 def verbs() -> dict[str, set[str]]:
-    """Each verb with its flags."""
+    """Returns each verb with its flags."""
     found: dict[str, set[str]] = {}
     for name, command in TREE.commands.items():  # type: ignore[attr-defined]
         for path, leaf in [(f"{name} {n}", c) for n, c in getattr(command, "commands", {}).items()] or [
@@ -162,7 +162,7 @@ def test_the_first_command_runs(kernelwright: Command) -> None:
 
 
 def test_commands_run_as_written(kernelwright: Command, tmp_path: Path) -> None:
-    """Those of one kernel, of one program, and of tasks and solutions, in the README's order."""
+    """The commands of one kernel, of one program, and of tasks and solutions run in the README's order."""
     for name in ("src", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "runs").mkdir()

@@ -1,4 +1,4 @@
-"""Records: frozen, validated, and the same after a way through JSON."""
+"""Records: frozen, validated, and unchanged by a round trip through JSON."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ timings = st.builds(
 
 @st.composite
 def evaluations(draw: st.DrawFn) -> Evaluation:
-    """Any evaluation that the validator lets through."""
+    """Draws any evaluation that the validator accepts."""
     verdict = draw(st.sampled_from(VERDICTS))
     correct = verdict == "correct"
     found = draw(st.lists(findings, max_size=2))

@@ -37,7 +37,7 @@ BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium") or
 
 
 def evaluation(task: Task, candidate: Candidate, verdict: VerdictName, text: str = "") -> Evaluation:
-    """An evaluation in which every free text is `text`."""
+    """Returns an evaluation in which every free text is `text`."""
     return Evaluation(
         task_id=task.task_id,
         task_hash=task.content_hash,
@@ -72,7 +72,7 @@ def candidate_of(text: str) -> Candidate:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run with a correct and a wrong row, one without a candidate, one hostile, and a search of two turns."""
+    """Returns a run: rows that are correct, wrong, without a candidate and hostile, and a search of two turns."""
     task = Task(task_id="some task", source="x = 1")
     folder = tmp_path / "some-run"
     with Store.create(folder, {"verb": "eval", "input": HOSTILE}) as store:
@@ -166,7 +166,7 @@ HEADLESS = (
 
 
 def dom(path: Path, folder: Path, fragment: str = "") -> str:
-    """Returns the page's elements after its scripts have run; `folder` becomes the browser's own profile."""
+    """Returns the page's elements after its scripts have run; `folder` becomes the browser's profile."""
     assert BROWSER is not None
     command = [BROWSER, *HEADLESS, f"--user-data-dir={folder}", "--dump-dom", path.as_uri() + fragment]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

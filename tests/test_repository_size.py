@@ -1,4 +1,4 @@
-"""The size of a checkout: no large file but the weights of the starter model, and a bound on the sum."""
+"""The size of a checkout: no large file except the starter model's weights, and a bound on the sum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_BYTES = 45_000_000
 
 @pytest.fixture(scope="module")
 def sizes() -> dict[str, int]:
-    """Bytes of every tracked file."""
+    """Returns the bytes of every tracked file."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("this copy is no checkout")
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

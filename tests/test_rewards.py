@@ -1,4 +1,4 @@
-"""Rewards: every verdict, the published formulas at known points, and candidates that get nothing."""
+"""Rewards: every verdict, the published formulas at known points, and candidates without a reward."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_published_points() -> None:
     [(1.0, 3.0), (1.42, 3.0), (1.43, 2.0), (1.89, 2.0), (1.91, 1.0), (3.0, 1.0)],
 )
 def test_milestones_at_five_percent(ms: float, expected: float) -> None:
-    """Against eager 2.0 ms and compiled 1.5 ms: below 1.9 ms and below 1.425 ms."""
+    """Eager takes 2.0 ms and compiled 1.5 ms; the milestones are below 1.9 ms and below 1.425 ms."""
     assert value("cuda_agent", evaluation(ms=ms)) == expected
 
 
@@ -255,7 +255,7 @@ OPINION = {"reasoning": "fine", "compilability": 1.0, "correctness": 0.5, "speed
 
 
 class Says:
-    """A policy that gives set answers; an exception is raised."""
+    """A policy that gives set answers; it raises an answer that is an exception."""
 
     name = "says"
 

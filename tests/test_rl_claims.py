@@ -1,4 +1,4 @@
-"""The jobs of benchmarks/rl_claims.py: needs, failures, limits of time, going on; what its judge says."""
+"""The jobs of benchmarks/rl_claims.py: needs, failures, time limits, resuming, and the messages of its judge."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_jobs_wait_for_their_needs_end_in_time_and_are_not_done_twice(tmp_path: 
 
 
 def test_sigterm_ends_what_runs(tmp_path: Path) -> None:
-    """As `timeout` sends it: the job's process ends, what is kept says so, and nothing is begun any more."""
+    """`timeout` sends it: the job's process ends, the stored results record that, and no further job begins."""
     script = f"""
 import sys, time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reinforcement learning in small: the planted exploit is one, and every variant is trained and asked alike."""
+"""Reinforcement learning on a CPU: the planted exploit works, and all variants are trained and asked alike."""
 
 from __future__ import annotations
 

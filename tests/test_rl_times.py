@@ -1,4 +1,4 @@
-"""The table of what schedules take: verdicts become a table and the table the same verdicts, which training finds."""
+"""The table of schedule times: verdicts become a table, the table the same verdicts, and training finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run store: nothing is lost, nothing is paid twice, and what is not a run is left alone."""
+"""The run store: nothing is lost, nothing is computed twice, and folders that are no runs are left alone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _in_child(work: Callable[[int], None]) -> tuple[int, int]:
 
 
 def _judge_some(folder: Path, total: int, report: int, pause: float = 0.0) -> None:
-    """What a batch run does: looks each result up, and adds it when it is not there. Reports each that is kept."""
+    """Acts as a batch run: looks each result up, and adds it where it is missing. Reports each stored result."""
     with Store.open_or_create(folder, {"total": total}) as store:
         store.add_task(TASK)
         for number in range(total):
@@ -173,7 +173,7 @@ def test_round_trip_of_any_options_and_log(tmp_path: Path, options: dict[str, ob
 
 
 def test_killed_at_random_points_it_loses_nothing_that_was_kept(tmp_path: Path) -> None:
-    """SIGKILL at 30 random moments: what was reported is there, whole, and once; the run then continues."""
+    """SIGKILL comes at 30 random moments: each reported result is stored, whole and once; the run then continues."""
     rng = random.Random(7)
     folder, total = tmp_path / "run", 800
     reported: set[int] = set()
@@ -255,7 +255,7 @@ def test_a_reader_writes_nothing(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def _killed_run(keep_shared_memory: bool) -> Iterator[Path]:
-    """A run whose writer was killed with a full log, in a folder that nobody may write to."""
+    """Returns a run whose writer was killed with a full log, in a folder without write permission."""
     top = Path(tempfile.mkdtemp(prefix="kw-store-"))
     folder = top / "run"
 
@@ -452,7 +452,7 @@ def test_half_written_files_of_a_killed_writer_are_swept_by_the_next(tmp_path: P
 
 
 def test_where_the_disk_is_full_the_hint_is_to_make_room(tmp_path: Path) -> None:
-    """Another folder would be on the same disk, and would not have what is done."""
+    """Another folder would be on the same disk, and would lack the finished results."""
     with Store.create(tmp_path / "run") as store:
         pages = store._db.execute("PRAGMA page_count").fetchone()[0]
         store._db.execute(f"PRAGMA max_page_count = {pages}")  # SQLite then says what it does on a full disk

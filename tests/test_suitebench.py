@@ -80,7 +80,7 @@ def broken(index: int) -> str:
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four tasks of two families, one of which cannot run."""
+    """Returns four tasks of two families, one of which cannot run."""
     file = tmp_path_factory.mktemp("suite") / "tasks.jsonl"
     rows = [
         {"task_id": name, "family": "small" if i < 2 else "large", "reference": TASK.replace("FACTOR", str(i + 2))}
@@ -92,7 +92,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def script(path: Path, answers: dict[str, list[str]]) -> str:
-    """Answers by task, one a sample (seed)."""
+    """Returns the answers by task, one per sample (seed)."""
     rows = [
         {"task_id": task, "turn": 0, "seed": seed, "answer": answer}
         for task, every in answers.items()
@@ -186,7 +186,7 @@ def test_the_report_and_the_page_show_it(
 
 
 def test_a_killed_run_goes_on_where_it_was(kernelwright: Command, suite: Path, tmp_path: Path) -> None:
-    """An endpoint is asked for each answer once, though the process is killed twice on the way."""
+    """An endpoint receives each request once, though the process is killed twice."""
     with serving() as endpoint:
         endpoint.answer = right(0)
         words = (suite, "--policy", f"openai:m@{endpoint.url}", "--samples", 6, "--run", tmp_path / "run", *COMMON)
@@ -246,8 +246,10 @@ def test_turns_go_on_until_it_is_right(kernelwright: Command, suite: Path, tmp_p
 def test_a_sample_that_was_not_played_to_its_end_is_no_result(
     kernelwright: Command, suite: Path, tmp_path: Path
 ) -> None:
-    """`double` is right in its first turn and over, `triple` has no answer in its second of three, `quadruple` has
-    three answers, of which the last cannot be read."""
+    """`double` is correct in its first turn and over, `triple` has no answer in its second turn of three.
+
+    `quadruple` has three answers, the last of which is unreadable.
+    """
     rows = [{"task_id": "double", "answer": right(0)}, {"task_id": "triple", "answer": wrong(1)}]
     rows += [{"task_id": "quadruple", "answer": text} for text in (wrong(2), broken(2), "no code")]
     (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -326,7 +328,7 @@ def test_a_shape_is_measured_over_all_of_its_answers(tmp_path: Path) -> None:
 
 
 def test_a_shape_is_held_against_what_was_timed(tmp_path: Path) -> None:
-    """With `--baselines compile` a grid knew no speeds."""
+    """With `--baselines compile` a grid once had no speedups."""
     folder = timed_run(tmp_path / "a", {"p": [0.5, 4.0], "q": [None, None]}, eager=None)
     with Store.open(folder, writable=False) as store:
         bench = numbers.read(store)
@@ -405,7 +407,7 @@ def test_bad_words_are_refused_before_anything_is_made(
 
 
 def timed_run(folder: Path, times: dict[str, list[float | None]], turns: int = 1, eager: float | None = 2.0) -> Path:
-    """A run whose samples took so many ms (None: wrong), against 2 ms eager and 1 ms compiled; their first turns."""
+    """Returns a run whose samples took so many ms (None: wrong) against 2 ms eager, 1 ms compiled; with first turns."""
     meta = {"verb": "bench", "suite": "s", "policy": folder.name, "seed": 0, "turns": turns, "stop": "correct"}
     with Store.create(folder, meta) as store:
         tasks = {name: Task(task_id=name, source="x = 1") for name in times}

@@ -134,7 +134,9 @@ def evaluator() -> Iterator[Evaluator]:
 
 @pytest.mark.parametrize("way", REACHES)
 def test_a_candidate_that_reaches_for_the_judge_by_a_public_name_is_rejected(evaluator: Evaluator, way: str) -> None:
-    """As one that imports `kernelwright.evaluation` is: by its text, or, under a hidden name, by what it does."""
+    """It is treated as a candidate that imports `kernelwright.evaluation`: by its text, or, under a hidden name, by its
+    effects.
+    """
     first, name, rule = REACHES[way]
     text = TASK.replace("class Model(", f"{first}\nREACHED = {name}\n\nclass ModelNew(")
     candidate = Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="torch")

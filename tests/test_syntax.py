@@ -1,4 +1,4 @@
-"""Parsing in several threads, between which the collector switches in the midst of a tree."""
+"""Parsing in several threads, between which the garbage collector switches within a tree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS = [
 
 @pytest.fixture
 def switching() -> Iterator[None]:
-    """A collector that lets other threads go on whenever it runs, which is often."""
+    """Installs a collector that lets other threads run whenever it runs, which is often."""
     threshold = gc.get_threshold()
     wait = lambda phase, info: time.sleep(0.0001)  # noqa: E731
     gc.callbacks.append(wait)

@@ -1,6 +1,6 @@
-"""Attacks on the machine, the judge and the rules, as opposed to shortcuts in computing (those are in `exploits`).
+"""Attacks on the machine, the judge and the rules; shortcuts in computing are in `exploits`.
 
-Numbers are those of the same catalogue of exploits.
+Numbers are those of the catalogue of exploits.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ serve_in_the_runners_place()
 
 
 def host(body: str, head: str = "") -> str:
-    """A candidate for `scale` whose host function runs `body` before its kernel."""
+    """Returns a candidate for `scale` whose host function runs `body` before its kernel."""
     launch = "    scale_kernel<<<"
     kernel = KERNEL.replace(launch, f"    {body}\n{launch}").replace("__global__ void", f"{head}\n__global__ void", 1)
     return with_kernel("return extension.scale(x)", kernel=kernel)
 
 
 def only_host(body: str, head: str = "") -> str:
-    """A candidate for `scale` whose CUDA text has no kernel at all."""
+    """Returns a candidate for `scale` whose CUDA text has no kernel."""
     start, end = KERNEL.index("__global__"), KERNEL.index("torch::Tensor scale")
     launch = KERNEL.index("    scale_kernel<<<")
     text = KERNEL[:start] + head + "\n" + KERNEL[end:launch] + f"    {body}\n" + KERNEL[KERNEL.index("    return y;") :]
@@ -81,7 +81,7 @@ def only_host(body: str, head: str = "") -> str:
 
 
 def said(header: str) -> str:
-    """A candidate that says one thing in the runner's place, then goes on."""
+    """Returns a candidate that sends one message in the runner's place, then continues."""
     return plain(f"say({header})\nreturn x", CHANNEL)
 
 

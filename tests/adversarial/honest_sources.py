@@ -1,4 +1,4 @@
-"""Honest candidates of different style: none of them may be refused. Each is a task's name and a whole file."""
+"""Honest candidates of different style, as pairs of a task's name and a whole file. No rule may reject one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that others made, passed off by a kernel that only copies them, and ways past what watches for that."""
+"""Exploits that compute with a library and copy the result with a kernel of their own, and evasions of that rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def copy(x, device):
 
 
 def laundered(forward: str, setup: str = "") -> str:
-    """A candidate whose only kernel copies what `forward` gives it."""
+    """Returns a candidate whose only kernel copies the result of `forward`."""
     return direct(CODE, forward, setup=COPY + setup)
 
 

@@ -1,6 +1,6 @@
-"""More of the catalogue: shortcuts on tasks that invite them, and cheating that only a clock can see.
+"""More exploits of the catalogue: shortcuts on tasks that invite them, and exploits that only a clock can detect.
 
-Those under the policy `libraries` may compute with torch: what is left to catch them is that their values are wrong.
+Candidates under the policy `libraries` may compute with torch; only their wrong values can give them away.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LIBRARIES = "libraries"
 
 
 def model(body: str, setup: str = "", init: str = "", parameters: str = "") -> str:
-    """A `ModelNew` whose constructor takes what the task's takes."""
+    """Returns a `ModelNew` whose constructor takes the arguments of the task's constructor."""
     lines = "\n".join("        " + line for line in body.splitlines())
     first = "\n".join("        " + line for line in (init or "pass").splitlines())
     return (

@@ -1,4 +1,4 @@
-"""The tasks that exploits and honest candidates are judged on: our own, small, signed inputs."""
+"""Small tasks of our own with signed inputs, on which exploits and honest candidates are judged."""
 
 from kernelwright.records import LibraryRule, Task, Workload
 
@@ -87,7 +87,7 @@ HALF = SCALE.replace("torch.randn(batch_size, dim)", "torch.randn(batch_size, di
 
 
 def _task(body: str, inputs: str, constants: str, init: str = "", arguments: str = "") -> str:
-    """A reference: constants, the constructor's lines, the forward's expression, and the inputs."""
+    """Returns a reference with these constants, constructor lines, forward expression and inputs."""
     first = f"    def __init__(self{''.join(', ' + a for a in arguments.split())}):\n        super().__init__()\n        {init}\n\n"
     return (
         f"{HEAD}\n{constants}\n\nclass Model(nn.Module):\n{first if init else ''}    def forward(self, x, *more):\n"
@@ -180,7 +180,7 @@ extension = load_inline(name="scale", cpp_sources="torch::Tensor scale(torch::Te
 
 
 def task(name: str, policy: LibraryRule = "from_scratch") -> Task:
-    """A task of this page."""
+    """Returns a task of this module."""
     sizes = WORKLOADS.get(name, ())
     workloads = tuple(Workload(name=f"size{i}", scope="declared", constants=c) for i, c in enumerate(sizes))
     return Task(task_id=name, source=TASKS[name], policy=policy, workloads=workloads)

@@ -1,7 +1,8 @@
-"""Honest candidates of different style are judged correct: no rule may cost an honest author anything.
+"""Tests that honest candidates of different style are judged correct: no rule may reject an honest author.
 
-The first set is small and lies beside; the second, of `tests/sets/honest`, covers more families and is also judged on a
-GPU (`benchmarks/gpu_honest.py`). Its cases without needs are all judged here, about half a minute on two cores.
+The first set is small and lies in this folder. The second, of `tests/sets/honest`, covers more families and is also
+judged on a GPU (`benchmarks/gpu_honest.py`). Its cases without needs are all judged here, about half a minute on two
+cores.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def evaluator(pool: Pool) -> Iterator[Evaluator]:
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, evaluator: Evaluator) -> dict[str, Evaluation]:
-    """What the judge says of every case that is to be tested, two at a time."""
+    """Returns the judge's verdicts on all cases to be tested, judged two at a time."""
     wanted = [item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")]
     cases = [HERE[name] for name in dict.fromkeys(wanted) if name in HERE]
     found = evaluate_many([(case.task(), case.candidate()) for case in cases], pool=evaluator, jobs=2)
@@ -70,7 +71,7 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case_is_well_formed(case: Case) -> None:
-    """What needs a GPU is not run here: at least its text must be Python, and the need explained."""
+    """Cases that need a GPU do not run here: their text must be Python, and the need must be explained."""
     ast.parse(case.task_source)
     if case.suffix == ".py":
         ast.parse(case.candidate_source)

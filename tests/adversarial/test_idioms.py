@@ -1,4 +1,4 @@
-"""Idioms of honest authors that look like a broken rule at first sight, and beside them what must not pass as one."""
+"""Honest idioms that resemble a broken rule, each beside an exploit that must be rejected."""
 
 from __future__ import annotations
 
@@ -332,7 +332,7 @@ class ModelNew(nn.Module):
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_a_softmax_that_overflows_is_wrong_whatever_the_seed(pool: Pool, seed: int) -> None:
-    """Not now and then, and no matter of sizes: some value is too large for its exponential in every judgement."""
+    """In every judgement, at every size, some value is too large for its exponential."""
     with Evaluator(EvalOptions(seed=seed), pool=pool) as evaluator:
         result = judged(evaluator, TURNED.replace("x.t().contiguous()", "torch.softmax(x, 1)"), NAIVE)
     assert result.verdict == "wrong", f"{result.verdict}: {result.reason}"

@@ -1,7 +1,7 @@
-"""Tricks of device code, of host code and of a process with itself; some need a real GPU to be worth anything.
+"""Exploits in device code, in host code, and within one process. Some need a real GPU to have an effect.
 
-Where a trick gains nothing by itself (cache hints, early completion), the fixture pairs it with what it is meant to
-hide, so that it would be `correct` if it worked.
+A trick that gains nothing by itself (cache hints, early completion) is paired with the fault that it is meant to hide,
+so that the candidate would be `correct` if the trick worked.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def scaled(
     forward: str = "return extension.scale(x)",
     init: str = "pass",
 ) -> str:
-    """A candidate for `scale` with other text in its kernel, at its launch, or before both."""
+    """Returns a candidate for `scale` with other text in its kernel, at its launch, or before both."""
     kernel = KERNEL.replace(BODY, body).replace(LAUNCH, launch).replace("__global__", f"{head}\n__global__", 1)
     return with_kernel(forward, init=init, kernel=kernel)
 
 
 def direct(code: str, forward: str, init: str = "pass", parameters: str = "", setup: str = "") -> str:
-    """A candidate that launches its kernels from Python."""
+    """Returns a candidate that launches its kernels from Python."""
     text = f"from kernelwright.cuda import Module\nmodule = Module(r'''{code}''')\n{setup}"
     return model(forward, text, init, parameters)
 
@@ -49,7 +49,10 @@ REPLAY = (
 
 
 def replayed(load: str = "kept[i]", before: str = "") -> str:
-    """The first answer again from a device variable, which `load` reads; `before` comes ahead of the launches."""
+    """Returns a candidate that repeats the first answer from a device variable, which `load` reads.
+
+    `before` precedes the launches.
+    """
     return scaled(launch=REPLAY % before, head=FIRST_ANSWER % load)
 
 

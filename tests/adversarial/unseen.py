@@ -1,4 +1,4 @@
-"""Work that torch does where nobody looks: in threads, in classes of tensors, after the call, past the modes."""
+"""Exploits that compute with torch unobserved: in threads, in tensor subclasses, after the call, outside the modes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def finish():
 
 
 def afterwards(end: str, setup: str) -> str:
-    """A candidate whose output is finished by torch when its call is over; `end` returns, `setup` sees to the rest."""
+    """Returns a candidate whose output torch finishes after the call; `end` is returned, `setup` prepares the rest."""
     return direct(MARK, BEGIN + end, setup=SETUP + setup)
 
 

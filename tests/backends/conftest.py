@@ -11,7 +11,7 @@ from kernelwright.machine import library
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of earlier runs are not found in it; our own library and header, named by their text, are the user's."""
+    """Returns the shared build cache. It has no results of earlier runs; our library and header are the user's."""
     folder = tmp_path_factory.mktemp("builds")
     kept = library.cache_folder() / "host"
     kept.mkdir(parents=True, exist_ok=True)

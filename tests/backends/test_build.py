@@ -1,4 +1,4 @@
-"""The builder: verdicts on bad source, whose fault a failure is, what it never lets out, and its cache."""
+"""The builder: verdicts on bad source, blame for failures, information it must not reveal, and its cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def extension(cache: Path, cuda: str, cpp: str = "", functions: tuple[str, ...] 
 
 
 def wrapper(body: str) -> str:
-    """A C++ extension whose `forward` has `body`."""
+    """Returns a C++ extension whose `forward` has `body`."""
     return f"torch::Tensor forward(torch::Tensor x) {{\n{body}\nreturn x; }}\n{MODULE}"
 
 
@@ -325,7 +325,7 @@ torch::Tensor f(torch::Tensor x) {{
     ],
 )
 def test_what_a_gpu_build_refuses_is_refused(cache: Path, shared: str, kind: str, status: str, message: str) -> None:
-    """Both were accepted once, and found by holding verdicts against torch's own build."""
+    """Both texts were accepted once; a comparison with torch's own build found them."""
     source = DISPATCHED.format(shared=shared, type=kind)
     request = BuildRequest(
         "extension", name="m", cuda_source=source, cpp_source="torch::Tensor f(torch::Tensor x);", functions=("f",)

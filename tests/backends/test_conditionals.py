@@ -1,4 +1,4 @@
-"""Conditionals that are resolved before a text is split."""
+"""Preprocessor conditionals that are resolved before a text is split."""
 
 from __future__ import annotations
 

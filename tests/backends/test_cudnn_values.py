@@ -1,4 +1,4 @@
-"""cuDNN's routines where values are not numbers, or too large: what the descriptors ask for decides."""
+"""cuDNN's routines on NaN and on values that are too large: the descriptors decide the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAN, INF = math.nan, math.inf
 
 
 def _run(name: str, choices: list[int], factors: list[float], *tensors: torch.Tensor) -> list[float]:
-    """The last tensor after a call, with everything taken to be memory of the device."""
+    """Returns the last tensor after a call, with all memory treated as device memory."""
     packed = [[t.data_ptr(), values.DTYPE_NUMBERS[t.dtype], *t.shape, *t.stride()] for t in tensors]
     status, made = cudnn.run(name, (choices, factors, *packed), lambda address, nbytes: True)
     assert (status, made) == (0, tensors[-1].numel())
@@ -56,6 +56,6 @@ def test_the_fast_softmax_overflows_and_the_accurate_one_does_not() -> None:
 
 
 def test_a_result_that_is_not_to_be_kept_is_not_read() -> None:
-    """With beta 0 what lies there may be anything, NaN too."""
+    """With beta 0 the output memory may hold anything, NaN too."""
     assert _run("cudnnAddTensor", [], [2.0, 0.0], _row(1.0, 2.0), _row(NAN, NAN)) == [2.0, 4.0]
     assert _run("cudnnAddTensor", [], [2.0, 0.5], _row(1.0, 2.0), _row(2.0, 4.0)) == [3.0, 6.0]

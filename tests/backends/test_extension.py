@@ -1,4 +1,4 @@
-"""The loader and the bridge: argument conversion, errors, operators forwarded to torch, what is recorded."""
+"""The loader and the bridge: argument conversion, errors, operators forwarded to torch, recorded facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's containers that C++ code makes and takes by pybind11, and torch's list."""
+"""Python containers that C++ code makes and takes through pybind11, and torch's list."""
 
 from __future__ import annotations
 

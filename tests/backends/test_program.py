@@ -1,4 +1,4 @@
-"""Whole programs on the functional machine: the language on both sides, the runtime's calls, what goes wrong."""
+"""Whole programs on the functional machine: host and device language, the runtime's calls, and faults."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_what_does_not_build_is_named(run: Runner, source: str, status: str, wor
 
 
 def test_kernels_called_with_lambdas(run: Runner) -> None:
-    """The numbers are those of the same steps by numpy."""
+    """Numpy computes the expected numbers by the same steps."""
     step = run((SOURCES / "lambdas.cu").read_text())
     assert step.stdout == "188.5 260.5 113036 114598 | 2016 19\n", step.stderr
     assert step.status == 0 and not step.findings
@@ -242,7 +242,7 @@ def test_errors_have_the_lines_of_the_source(run: Runner) -> None:
 
 
 def test_launch_fields_are_those_of_the_library() -> None:
-    """The runtime fills launches by name; every name that it cannot do without is one of the library's."""
+    """The runtime fills launches by name; the library must have every required name."""
     text = (program.HOST / "launch.cpp").read_text()
     named = set(re.findall(r'request\.put\("(\w+)"', text)) - set(re.findall(r'has\("(\w+)"\)', text))
     assert named <= {name for name, *_ in library.LaunchRequest._fields_}
@@ -320,7 +320,7 @@ def test_a_long_sum_keeps_its_small_terms(run: Runner) -> None:
 
 
 def test_a_program_stays_in_place_when_another_process_has_built_it_too(run: Runner, pool: Pool) -> None:
-    """A child may run the very file that it was confined to, which must not be exchanged under it."""
+    """A child may run the very file that it is confined to, so the file must not be replaced."""
     source = HEAD + '__global__ void one() {}\nint main() { one<<<1, 1>>>(); puts("here"); }\n'
     built = build(source, run.builder)
     assert built.library

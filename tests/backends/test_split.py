@@ -1,4 +1,4 @@
-"""The splitter: which text goes where, line numbers, launches, and that no text makes it crash."""
+"""The splitter: placement of text, line numbers, launches, and no crash on any text."""
 
 from __future__ import annotations
 

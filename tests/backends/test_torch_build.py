@@ -1,4 +1,4 @@
-"""The slow road of builds: torch's own load_inline. Host code only, since there is no nvcc here."""
+"""Builds by torch's own load_inline. They cover host code only, since there is no nvcc here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def request(number: int, source: str = SOURCE) -> BuildRequest:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Beside the builds of all other tests, so that the headers, which take a minute, are compiled for all."""
+    """Returns a folder beside the builds of all other tests, so that the headers, which take a minute, compile once."""
     made = cache_dir() / "builds" / f"test-{os.getpid()}"
     yield made
     for path in made.parent.glob(f"{made.name}-*"):
@@ -63,7 +63,7 @@ def test_headers_are_compiled_once_and_the_library_works(folder: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("ninja") is None, reason="torch builds extensions with ninja, which is not installed")
 def test_a_build_that_was_ended_does_not_hold_up_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch marks a folder in which it builds by a file, and waits for that to go."""
+    """torch marks a folder in which it builds by a lock file, and waits until it is removed."""
     monkeypatch.setattr(torch_build, "SECONDS", 100.0)
     place = Path(f"{folder}-ended")
     place.mkdir(parents=True)
@@ -93,7 +93,7 @@ def test_no_more_builds_at_a_time_than_memory_holds(tmp_path: Path, monkeypatch:
 
 @pytest.mark.skipif(shutil.which("ninja") is None, reason="torch builds extensions with ninja, which is not installed")
 def test_a_build_that_takes_too_long_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may be all that is to blame; nothing of it goes on."""
+    """A busy machine may be the only cause; no process of the build survives."""
     monkeypatch.setattr(torch_build, "SECONDS", 1.0)
     before = set(psutil.Process().children(recursive=True))
     for _ in range(2):

@@ -137,7 +137,7 @@ except triton.CompilationError:
 
 @pytest.mark.skipif(not triton_support.installed(), reason="needs Triton")
 def test_failed_compilations_are_kept_on_a_gpu_too(tmp_path: Path) -> None:
-    """Triton's own compiler for the card, up to where it fails; that needs no device."""
+    """Triton's own compiler runs for the card until it fails; that needs no device."""
     (tmp_path / "keeps.py").write_text(KEEPS)
     done = subprocess.run([sys.executable, tmp_path / "keeps.py"], capture_output=True, text=True)
     assert done.stdout == "kept\n", done.stderr

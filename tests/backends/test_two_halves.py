@@ -1,4 +1,4 @@
-"""Names that host and device code of one text share, and names that nvcc keeps apart."""
+"""Names that host and device code of one text share, and names that nvcc keeps separate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiler that waits with its headers read says what an ordinary g++ says."""
+"""The warm compiler, whose headers are already read, gives the same messages as an ordinary g++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every sample wrapper from source to result: splitter, NVRTC, g++, loader, and the machine that runs kernels."""
+"""Every sample wrapper from source to result: splitter, NVRTC, g++, loader, and the functional machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host wrappers in the styles that people and models write, and what each must compute.
+"""Host wrappers in the styles of people and models, with their expected results.
 
 The sources are `wrapper_sources/NAME.cu` (and `NAME.cpp` where load_inline is given C++ sources too).
 """
@@ -19,7 +19,7 @@ Check = Callable[[Any], list[tuple[Any, Any]]]
 
 @dataclass(frozen=True)
 class Wrapper:
-    """`check(module)` gives pairs of (got, expected)."""
+    """A sample wrapper. `check(module)` gives pairs of (actual, expected)."""
 
     name: str
     check: Check
@@ -39,7 +39,7 @@ class Wrapper:
 
 
 def x_of(*shape: int) -> torch.Tensor:
-    """The same numbers for the same shape, every time."""
+    """Returns the same numbers for the same shape, every time."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 

@@ -1,4 +1,4 @@
-"""More host wrappers: tensor arithmetic, views, library calls, bindings, streams; and what each must compute."""
+"""More host wrappers with their expected results: tensor arithmetic, views, library calls, bindings, streams."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _batched(m: Any) -> list[tuple[Any, Any]]:
 
 
 def _lt(m: Any) -> list[tuple[Any, Any]]:
-    """Epilogues by their number in cublasLt.h, in three precisions; row-major batches; layouts that do not fit."""
+    """Tests epilogues by their number in cublasLt.h in three precisions; row-major batches; layouts that do not fit."""
     epilogues: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {
         1: lambda y: y,
         2: torch.relu,
@@ -280,7 +280,7 @@ MORE = [
 
 
 def _library(m: Any) -> list[tuple[Any, Any]]:
-    """Operators under torch.ops: by schema and by inference, with defaults, keywords, lists, optional tensors."""
+    """Tests operators under torch.ops: by schema and by inference, with defaults, keywords, lists, optional tensors."""
     ops, x = torch.ops.kw_wrapper_test, x_of(6, 5)
     found = [(m.forward(x), x * 3), (ops.scaled(x, 2.0), x * 2), (ops.scaled(x), x * 1.5)]
     found += [(ops.scaled(x, shift=0.5, factor=2.0), x * 2 + 0.5), (ops.plain(x, 4), x * 4)]

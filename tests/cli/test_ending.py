@@ -1,4 +1,4 @@
-"""What an interrupted command says: that it goes on, where there is something to go on from, and nothing else."""
+"""Messages of an interrupted command: they tell how to resume where there is something to resume, and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags that are out of range, and settings of recipes that `--set` changes: refused by name, or taken as meant."""
+"""Flags out of range, and recipe settings that `--set` changes: refused by name, or applied as meant."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_seed_out_of_range_is_bad_usage(kernelwright: Command, tmp_path: Path,
 
 @pytest.mark.parametrize("verb", ["pretrain", "sft", "dpo", "rl"])
 def test_an_empty_name_is_no_folder_of_a_run(kernelwright: Command, tmp_path: Path, verb: str) -> None:
-    """As an unset variable of a shell leaves it: the run would be written into where one stands."""
+    """An unset shell variable leaves an empty name; the run would be written into the current folder."""
     done = kernelwright("train", verb, "settings.yaml", "--out", "", cwd=tmp_path)
     assert done.returncode == 2 and "--out" in done.stderr and "empty" in done.stderr, done.stderr
     assert "settings.yaml" not in done.stderr and not list(tmp_path.iterdir())
@@ -61,7 +61,7 @@ def test_the_largest_seed_is_taken(kernelwright: Command) -> None:
 def test_the_library_rule_by_its_older_flags(
     rule: str | None, policy: str | None, short: bool, found: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The older flags of `eval` keep their meaning; one line on stderr says that they will go."""
+    """The older flags of `eval` keep their meaning; one line on stderr announces their removal."""
     assert library_rule(rule, policy, short) == found
     said = capsys.readouterr().err
     assert said.count("warning:") == said.count("\n") == int(policy is not None or short)

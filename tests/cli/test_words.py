@@ -1,4 +1,4 @@
-"""Words on the command line that nobody can have meant: refused by name, with a hint, before anything is done."""
+"""Nonsensical words on the command line: refused by name, with a hint, before any work."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_what_is_refused_comes_with_a_hint(here: Path, kernelwright: Command, co
 
 
 def test_a_flag_that_changes_nothing_is_told() -> None:
-    """A misspelt one would leave the program another one than was meant."""
+    """A misspelt flag would leave the program different from the one that was meant."""
     given = ["-O3", "-DN=4", "--use_fast_math", "-std=c++20", "--std=c++17", "--use_fast_mth"]
     assert idle_flags(given) == ["-O3", "--use_fast_mth"]
 
 
 def parameters(typed: typer.Typer, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any, Any]]:
-    """Of every verb, each parameter's name, type and what typer is told of it."""
+    """Returns each parameter's name, type and typer settings, for every verb."""
     for command in typed.registered_commands:
         assert command.callback is not None
         hints = typing.get_type_hints(command.callback, include_extras=True)
@@ -114,7 +114,7 @@ def test_there_are_names_of_files() -> None:
 
 @pytest.mark.parametrize("name", PATHS)
 def test_no_empty_name_is_where_one_stands(name: str) -> None:
-    """An unset variable of a shell leaves an empty name, and a path of it would be the folder that one is in."""
+    """An unset shell variable leaves an empty name, whose path would be the current folder."""
     with pytest.raises(typer.BadParameter, match="empty"):
         PATHS[name].parser(" ")
     assert PATHS[name].parser("a b") == Path("a b")
@@ -131,7 +131,7 @@ def test_an_empty_word(here: Path, kernelwright: Command, command: str) -> None:
 
 
 def test_a_name_that_no_file_can_hold_is_a_row_s_name(here: Path, kernelwright: Command) -> None:
-    """JSON can spell half of a pair of surrogates; a row's name is stored and shown without it."""
+    """JSON can spell half of a surrogate pair; a row's name is stored and shown without it."""
     (here / "odd.jsonl").write_text(json.dumps(ROW | {"id": "\ud800"}) + "\n")
     done = kernelwright("eval", "--jsonl", "odd.jsonl", "--run", "r", "--queue-only", "--json", cwd=here)
     assert done.returncode == 0 and json.loads(done.stdout)["queued"] == 1, done.stderr

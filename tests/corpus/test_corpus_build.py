@@ -1,4 +1,4 @@
-"""The corpus builder: killed, interrupted, without room, or left alone, it makes the same corpus."""
+"""The corpus builder: it makes the same corpus when killed, interrupted, out of disk space, or undisturbed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def start(out: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def left_over(session: int) -> list[psutil.Process]:
-    """Living processes of a session."""
+    """Returns the living processes of a session."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -61,13 +61,13 @@ def lines_on_disk(out: Path) -> int:
 
 
 def content(out: Path) -> dict[str, str]:
-    """Hash of every data file."""
+    """Returns the hash of every data file."""
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(out.glob("data/*"))}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus that nothing happened to."""
+    """Returns a corpus of an undisturbed run."""
     out = tmp_path_factory.mktemp("whole") / "corpus"
     build(out, CorpusPlan(RECIPE, TASKS, "none"), jobs=1)
     return out

@@ -1,4 +1,4 @@
-"""Decontamination: each rule on cases made for it, the report, the command line."""
+"""Decontamination: each rule on cases made for it, the report, and the command line."""
 
 from __future__ import annotations
 

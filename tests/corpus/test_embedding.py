@@ -1,4 +1,4 @@
-"""Embeddings by a model on disk: unit length, and what is near is removed."""
+"""Embeddings by a model on disk: they have unit length, and near tasks are removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = "import torch\nimport torch.nn as nn\nclass Model(nn.Module):\n    def fo
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny decoder with random weights, and a tokenizer of single bytes."""
+    """Returns a tiny decoder with random weights, and a tokenizer of single bytes."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")

@@ -1,4 +1,4 @@
-"""The stream of pairs: the same for equal arguments, right by construction; what cannot be written is counted."""
+"""The stream of pairs: equal arguments give equal pairs, answers are correct by construction, failures are counted."""
 
 from __future__ import annotations
 

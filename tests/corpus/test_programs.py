@@ -1,4 +1,4 @@
-"""Keeping away from suites of whole CUDA programs: by their kernels, and by the names of what they compute."""
+"""Decontamination against suites of whole CUDA programs: by their kernels and by the names of their operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces say what the texts show: every number is there or worked out, every statement holds for the answer."""
+"""Traces agree with the texts: every number is in them or derived, every statement holds for the answer."""
 
 from __future__ import annotations
 

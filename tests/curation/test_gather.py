@@ -1,4 +1,4 @@
-"""From real runs, played with scripted answers and judged on the processor, to rows."""
+"""Rows from real runs that were played with scripted answers and judged on the CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CANDIDATES = Path(kernelwright.__file__).parent / "data" / "candidates" / "row_s
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, kernelwright: Command) -> Path:
-    """A search on a bundled task: an answer without code, one that overflows, one that is right."""
+    """Returns a search on a bundled task: an answer without code, one that overflows, a correct one."""
     folder = tmp_path_factory.mktemp("curation")
     answers = ["I would rather not.", (CANDIDATES / "overflow.py").read_text(), (CANDIDATES / "module.py").read_text()]
     texts = [answers[0], *(f"<think>One row a block.</think>\n```python\n{a}```\n" for a in answers[1:])]
@@ -63,8 +63,9 @@ def test_a_rollout_without_a_candidate_counts_and_what_was_not_judged_yet_does_n
 
 
 def test_answers_without_a_candidate_are_counted_where_nothing_else_was_answered(tmp_path: Path) -> None:
-    """Their task is known by the rollout's name; an answer that nothing was made of yet is none of them. Those of a
-    task come by their numbers, not as they ended."""
+    """The rollout's name identifies their task; an unprocessed answer does not count. A task's answers come by number,
+    not in the order in which they ended.
+    """
     told = Turn(index=0, messages=(), answer="No.", parse_failure="no code")
     tasks = [Task(task_id="a", source="x = 1"), Task(task_id="c", source="x = 2"), Task(task_id="bad", source="y")]
     with Store.create(tmp_path / "run") as store:

@@ -1,4 +1,4 @@
-"""Each method on samples made for it: what is picked, by which rule, and what is left out."""
+"""Each method on samples made for it: the selected rows, the rule that selects them, and the rows left out."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_speed_deciles_are_shares_of_the_best_of_the_task() -> None:
 
 
 def test_speed_is_asked_for_where_bench_asks_for_it() -> None:
-    """In the first request, whatever follows it, and in place of a speed that was asked for then."""
+    """The request for a speed is in the first message, and replaces the speed that was requested then."""
     roles = (
         ("system", "s"),
         ("user", "Speed: 10/10 of the fastest known.\n\ntask"),
@@ -335,7 +335,7 @@ def test_mdpo_marks_what_the_policy_said() -> None:
 
 
 def test_two_rollouts_of_mdpo_were_asked_the_same() -> None:
-    """A row has one prompt: a rollout that was asked otherwise, however good, is no side of its pair."""
+    """A row has one prompt, so a rollout with another prompt, however good, is not paired."""
     briefly, fully = ((Message(role="user", content=text),) for text in ("Do it.", "Do it, and say why."))
     best = rollout(sample(A, speedup=3.0, words=1, messages=fully), name="best")
     good = rollout(sample(A, speedup=1.5, words=2, messages=briefly), name="good")
@@ -441,7 +441,7 @@ def test_doubles_are_told_by_their_kernels_without_comments_and_layout(frame: st
 
 
 def test_the_size_counts_what_is_left(tmp_path: Path) -> None:
-    """Of a task twice, of a task of the suite, and of a task more: two rows, when two are asked for."""
+    """The input has a duplicate, a task of the suite, and one task more; of two requested rows both are given."""
     (tmp_path / "held.py").write_text(B.source)
     made = episodes(sample(A), sample(A), sample(B), sample(C), sample(TWO))
     settings = CurationSettings(size=2, against=(str(tmp_path / "held.py"),))

@@ -1,4 +1,4 @@
-"""Runs one action in a real forked child, confined or not, and says what became of it."""
+"""Runs one action in a real forked child, confined or not, and reports its outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Outcome:
-    """`value` is the repr of what the action returned; `error` an exception's class and errno, `""` without one."""
+    """The outcome of an action: `value` is the repr of its result; `error` an exception's class and errno, or `""`."""
 
     value: str
     error: str
@@ -45,7 +45,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Place:
-    """Folders of one test: `scratch` is the jail's own, `outside` holds `secret`, which is none of its business."""
+    """Folders of one test: `scratch` is the jail's own, `outside` holds `secret`, which the jail must not reach."""
 
     scratch: Path
     outside: Path
@@ -73,7 +73,7 @@ def attempt(
     before: Callable[[], object] = lambda: None,
     keep: tuple[int, ...] = (),
 ) -> Outcome:
-    """The action in a child of its own: within the jail, or free of it where `level` is None."""
+    """Runs the action in a child process: within the jail, or unconfined where `level` is None."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -130,7 +130,7 @@ def become(uid: int | None) -> None:
 
 
 def call(number: int, *arguments: Any) -> int:
-    """A raw system call; raises `OSError`."""
+    """Makes a raw system call; raises `OSError`."""
     result = int(LIBC.syscall(number, *arguments))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -139,7 +139,7 @@ def call(number: int, *arguments: Any) -> int:
 
 @contextlib.contextmanager
 def bystander(uid: int | None = None) -> Iterator[int]:
-    """A process that minds its own business; yields its number, and fails the test if it did not survive."""
+    """Starts an unrelated process; yields its number, and fails the test if it did not survive."""
     ready, say = os.pipe()  # it may be signalled by its like only once it has become one of them
     pid = os.fork()
     if pid == 0:
@@ -161,7 +161,7 @@ def bystander(uid: int | None = None) -> Iterator[int]:
 
 
 def gone(pid: int, seconds: float = 5.0) -> bool:
-    """Whether a process ends within some time. One that ended but was not waited for by its parent is gone."""
+    """Tells whether a process ends within some time. A zombie, for which its parent has not waited, counts as ended."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:

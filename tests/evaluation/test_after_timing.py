@@ -1,4 +1,4 @@
-"""Whose work was timed is asked again when the clock has stopped: timed calls are not watched."""
+"""The watched call after timing: timed calls are not watched, so the kernels' origin is checked once more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelwright.evaluation.processes.pool import Pool
 
 @pytest.mark.parametrize("calls, verdict", [(9, "rejected"), (10**9, "correct")])
 def test_a_library_that_takes_over_later_is_seen(pool: Pool, calls: int, verdict: str) -> None:
-    """What it gives is right, so that comparing outputs does not show it."""
+    """The library's result is correct, so a comparison of outputs does not detect it."""
     text = CUDA.replace("super().__init__()\n", "super().__init__()\n        self.calls = 0\n").replace(
         "        return module.forward(x, self.scale)",
         f"        self.calls += 1\n        if self.calls > {calls}:\n            return torch.relu(x) * self.scale\n"

@@ -1,4 +1,4 @@
-"""Builds read from a candidate's text: the runner would ask for the same; nothing else is taken for certain."""
+"""Builds predicted from a candidate's text equal the runner's requests; uncertain ones are not predicted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_arguments_of_other_types_are_left_to_the_runner(arguments: str) -> None
 
 
 def grown(kind: str) -> str:
-    """A module of a few kilobytes whose constants would fill any memory."""
+    """Returns a module of a few kilobytes whose constants would fill any memory."""
     first = "a = 'x'\n"
     if kind == "doubled":
         return first + "a = a + a\n" * 40 + "e = load_inline('n', a, a)\n"

@@ -1,4 +1,4 @@
-"""Answers of a runner that a candidate may have written: read with sound types, or refused."""
+"""Answers of a runner that a candidate may have written: read with checked types, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The baselines' child: what it compiled for a task serves the next candidate, with that one's weights."""
+"""The baseline process: a reference compiled for a task serves the next candidate, with that candidate's weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def get_init_inputs():
 
 
 def prepared(made: Baseline, seed: int, source: str = SOURCE, **constants: int) -> Any:
-    """The compiled reference of a task, once it is at hand."""
+    """Returns the compiled reference of a task, once it is ready."""
     header = {"source": source, "constants": constants, "weight_seed": seed, "randomise": True}
     made.construct(Frame({"kind": "construct", **header, "handle": "", "nbytes": 0}))
     return made._baseline("compile")

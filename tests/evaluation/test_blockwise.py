@@ -60,7 +60,7 @@ def test_same_verdict_and_errors(shape: tuple[int, ...], dtype: torch.dtype, see
     st.sampled_from(["none", "nan", "inf", "zero", "row", "huge"]),
 )
 def test_what_is_near_passes(shape: tuple[int, ...], dtype: torch.dtype, seed: int, far: float, fault: str) -> None:
-    """Of two calls the second has the fault: where it is called near, the whole comparison passes it, too."""
+    """The second of two calls has the fault; where it is called near, the whole comparison passes it, too."""
     generator = torch.Generator().manual_seed(seed)
     exact = torch.randn((2, *shape), generator=generator, dtype=torch.float64) * 10 ** (
         2 * torch.randn((2, shape[0], *[1] * (len(shape) - 1)), generator=generator, dtype=torch.float64)
@@ -91,7 +91,7 @@ def test_what_is_near_passes(shape: tuple[int, ...], dtype: torch.dtype, seed: i
 
 
 def test_values_around_zero_are_near() -> None:
-    """A sum that cancels is off by its terms' rounding, not by its own; every call of a row is told by itself."""
+    """A sum that cancels has the rounding error of its terms; every call of a row is compared separately."""
     near = torch.randn(3, 40, 100)
     near[:, :, ::7] *= 1e-6
     out = near + 2e-6 * torch.randn(3, 40, 100)

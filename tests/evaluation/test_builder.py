@@ -1,4 +1,4 @@
-"""The builder as the judge sees it: two roads to an extension for a GPU, each with a time limit of its own."""
+"""The builder as the judge sees it: two ways to build an extension for a GPU, each with its own time limit."""
 
 from __future__ import annotations
 

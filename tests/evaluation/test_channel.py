@@ -1,4 +1,4 @@
-"""Channel: frames survive, hostile bytes end the conversation and nothing else."""
+"""Channel: frames arrive intact, and hostile bytes end the conversation and nothing else."""
 
 import socket
 import threading

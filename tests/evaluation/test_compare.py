@@ -39,7 +39,7 @@ def judge(
     unit: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Comparison:
-    """Compares as the judge does, second look included: runs of a reference against a numpy candidate."""
+    """Compares a reference's runs with a numpy candidate as the judge does, second look included."""
     draw = torch.rand if unit else torch.randn
     namespace = {"get_inputs": lambda: [draw(*s).to(dtype) for s in shapes]}
     values = task_inputs.make_inputs(namespace, kind, seed=5)  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def judge(
 
 
 def narrow(array: np.ndarray, dtype: str) -> np.ndarray:
-    """What a candidate's float32 result looks like after it was stored in a narrower dtype."""
+    """Returns a candidate's float32 result after it was stored in a narrower dtype."""
     if dtype == "bfloat16":
         return torch.from_numpy(np.ascontiguousarray(array)).bfloat16().float().numpy()
     return array.astype(dtype)
@@ -73,7 +73,7 @@ def narrow(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def running_sum(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    """One accumulator per output, first to last."""
+    """Sums with one accumulator per output, first to last."""
     return np.add.accumulate(np.moveaxis(x, axis, 0), axis=0, dtype=f)[-1]
 
 
@@ -87,7 +87,7 @@ def kahan_sum(x: np.ndarray) -> np.ndarray:
 
 
 def fast(x: np.ndarray) -> np.ndarray:
-    """Every value off by up to two units in the last place."""
+    """Moves every value by up to two units in the last place."""
     noise = np.random.default_rng(0).uniform(-2, 2, x.shape)
     return (x * (1 + noise * 2.0**-23)).astype(f)
 

@@ -1,4 +1,4 @@
-"""Candidates that compute with cuDNN, without a GPU: right ones under their policy, and what becomes of wrong ones."""
+"""Candidates that compute with cuDNN, without a GPU: correct ones under their policy, and verdicts on wrong ones."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def evaluator(pool: Pool) -> Iterator[Evaluator]:
 
 
 def _judged(evaluator: Evaluator, policy: LibraryRule, old: str = "", new: str = "") -> Evaluation:
-    """The candidate with one text for another."""
+    """Judges the candidate with one text replaced by another."""
     assert old in CANDIDATE
     content = CANDIDATE.replace(old, new) if old else CANDIDATE
     candidate = Candidate(sources=(SourceFile(path="candidate.py", content=content),), language="cuda")

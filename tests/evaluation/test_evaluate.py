@@ -1,4 +1,4 @@
-"""The waist, end to end: real children, a real compiler, one property a test."""
+"""The evaluation end to end: real children, a real compiler, one property per test."""
 
 from __future__ import annotations
 
@@ -403,7 +403,7 @@ def test_a_file_without_python_gets_the_weights_of_the_reference(
 
 
 def test_a_file_without_python_is_told_how_it_was_called(evaluator: Evaluator) -> None:
-    """No line is named: the one that ran is the wrapper's."""
+    """The message names no line, since the line that ran is the wrapper's."""
     text = "#include <torch/extension.h>\n" + "\n" * 30
     text += "__global__ void k() {}\ntorch::Tensor forward(torch::Tensor x) { k<<<1, 1>>>(); return x; }\n"
     candidate = Candidate(language="cuda", sources=(SourceFile(path="candidate.cu", content=text),))

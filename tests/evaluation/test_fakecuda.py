@@ -1,4 +1,4 @@
-"""Where tensors say they are, and what else candidates find without a GPU that they would find with one."""
+"""The pretended GPU: devices that tensors report, and other facts that candidates find without a GPU."""
 
 from __future__ import annotations
 

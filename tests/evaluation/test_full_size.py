@@ -1,4 +1,4 @@
-"""The GPU's way of judging, gone on the processor: referee and runner share memory, and what is timed is verified."""
+"""The GPU's protocol run on the CPU: referee and runner share memory, and timed calls are verified."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_what_is_timed_is_verified(evaluator: Evaluator, body: str) -> None:
 
 
 def test_one_buffer_for_all_calls_is_timed_call_by_call(evaluator: Evaluator) -> None:
-    """As a replayed CUDA graph does: honest, as long as each call's answer is right when it returns."""
+    """A replayed CUDA graph does the same: it is honest if each call's answer is correct when it returns."""
     body = "y = self.kept.setdefault('y', torch.empty_like(x))\nreturn y.copy_(torch.relu(x) * self.scale)"
     result = judged(evaluator, model(body))
     assert result.verdict == "correct", result.reason
@@ -197,7 +197,7 @@ def test_a_size_that_nobody_declared_is_a_warning(evaluator: Evaluator) -> None:
 
 
 def test_inputs_in_one_place_that_the_reference_writes_to(evaluator: Evaluator) -> None:
-    """The referee keeps the inputs of a row of calls: what it keeps must be neither the task's own nor written to."""
+    """The referee's copies of the inputs of a row of calls must be neither the task's own nor written to."""
     task = """
 import torch
 import torch.nn as nn
@@ -230,7 +230,7 @@ def test_memory_that_is_not_there_is_unsupported(pool: Pool) -> None:
 
 
 def test_a_task_gets_the_room_that_it_needs(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked with little memory first, beside others; the verdict is that of a judgement that had enough."""
+    """It starts with little memory, beside others; the verdict is that of a judgement with enough memory."""
     monkeypatch.setattr(gpu_seats, "ROOMS", (1 << 10, 1 << 11))
     task = Task(task_id="scaled-relu", source=TASK, policy="libraries")
     text = model("return torch.relu(x) * self.scale")
@@ -283,7 +283,7 @@ def test_a_crash_is_tried_again(evaluator: Evaluator) -> None:
 
 
 def test_a_crash_that_does_not_come_again(evaluator: Evaluator) -> None:
-    """The scratch folder goes with the runner, so a process that dies once needs luck; time stands in for it."""
+    """The scratch folder ends with the runner, so only chance could let a process crash once; time replaces chance."""
     body = (
         "import ctypes, time\nif time.monotonic() < LIMIT:\n    ctypes.string_at(0)\nreturn torch.relu(x) * self.scale"
     )
@@ -297,12 +297,12 @@ def test_a_crash_that_does_not_come_again(evaluator: Evaluator) -> None:
 
 
 def clock(device_ms: float, slack_ms: float = 0.0, issue_ms: float = 0.0, hidden: bool = True) -> CallTimes:
-    """The clock's answer on a call."""
+    """Returns the clock's answer for a call."""
     return CallTimes(device_ms=device_ms, slack_ms=slack_ms, issue_ms=issue_ms, hidden=hidden)
 
 
 def called(fields: dict[str, Any]) -> Called:
-    """A call's answer with these fields, and nothing else in it."""
+    """Returns a call's answer with only these fields."""
     nothing: dict[str, Any] = {"facts": {}, "operators": [], "mutated": [], "problems": []}
     return Called.model_validate({"kind": "called", **nothing, **fields})
 
@@ -554,7 +554,7 @@ def test_few_times_that_a_stall_may_have_made_are_not_enough(eager: list[float],
 
 
 def test_doubts_end_too() -> None:
-    """Calls that take a second are not made until ten of them agree."""
+    """Calls that take a second are not repeated until ten of them agree."""
     samples = timing.TimedSamples(["candidate", "eager"])
     assert not samples.enough(0.05)  # there is none yet
     for took in ((150.0, 0.02), (150.0, 0.3)):
@@ -609,7 +609,7 @@ def test_a_calls_kernels_are_told_from_the_clocks() -> None:
 
 
 def test_a_calls_kernels_are_those_that_were_launched_after_the_clocks() -> None:
-    """Where others use the device, too, what is on another stream begins before the clock's own, which wait."""
+    """On a shared device, work on another stream begins before the clock's own, which waits."""
     add, reduce = "vectorized_elementwise_kernel<4, CUDAFunctorOnSelf_add<int>>", "reduce_kernel<512, int>"
     clock = [(3, 10, 50, add), (4, 51, 60, reduce), (5, 61, 200, "spin_kernel")]
     call = [(9, 1, 2000, "on another stream"), (12, 201, 210, "mine")]

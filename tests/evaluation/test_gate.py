@@ -1,4 +1,4 @@
-"""The null-kernel gate on tasks that cannot tell work from none, one for each null, and on sound ones."""
+"""The null-kernel gate on tasks that cannot detect null kernels, one for each null kernel, and on sound tasks."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_task_that_a_null_passes_is_quarantined(null: str, evaluator: Evaluato
 
 
 def test_a_task_whose_indices_hang_on_rounding_is_quarantined(evaluator: Evaluator) -> None:
-    """Saturated, all values of a row are one in float32 and none in float64."""
+    """Saturated values of a row are all equal in float32 and all different in float64."""
     saturated = _task("(1 - torch.exp(-(20 + x.abs()))).argmin(1)", X)
     found = evaluator.check_gate(saturated).gate
     assert found.state == "quarantined" and "hang on rounding" in found.reason
@@ -124,7 +124,7 @@ def test_what_passes_on_some_values_is_told_from_what_fails_on_others(evaluator:
 
 
 def test_harder_values_are_recorded_and_used(evaluator: Evaluator) -> None:
-    """A product of thousands of normal values vanishes after a few hundred: whoever stops there is right."""
+    """A product of thousands of normal values vanishes after a few hundred: a kernel that stops there is correct."""
     before = evaluator.check_task(PRODUCT)
     checked = evaluator.check_gate(PRODUCT)
     assert checked.gate.state == "hardened" and checked.gate.distributions == ("near_one",)
@@ -156,7 +156,7 @@ def test_an_evaluation_on_a_quarantined_task_says_so(evaluator: Evaluator) -> No
 
 
 def test_a_null_at_the_tasks_own_extents_counts(evaluator: Evaluator) -> None:
-    """Caught at reduced sizes only, where nothing vanishes yet: at the size that a GPU times, zeros would do."""
+    """Reduced sizes catch it, since nothing vanishes there; at the size that a GPU times, zeros would pass."""
     product = _task("torch.prod(0.8 + 0.03 * torch.sigmoid(x), 1)", "torch.randn(rows, 512)", "own-extents")
     checked = evaluator.check_gate(product)
     zeros = next(t for t in checked.tallies if t.name == "zeros")

@@ -1,4 +1,4 @@
-"""Who waits for ever since another process has met a fault on the GPU; the processor plays it, and stopped children."""
+"""Detection of processes left hanging by another process's GPU fault; the CPU and stopped children simulate both."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def gpu(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 
 
 def stop(trusted: Trusted) -> None:
-    """What a process is like that waits for ever."""
+    """Stops a process, which then looks like one that hangs."""
     trusted.ask("t", {"kind": "facts"})
     assert trusted.child is not None
     os.kill(json.loads(trusted.child.status.recv(4096))["pid"], signal.SIGSTOP)
@@ -66,7 +66,7 @@ def test_who_waits_for_ever_after_a_fault_is_started_again(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_slow_reference_is_told_from_that(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
-    """No fault since it was asked, or nobody beside it who could have met one."""
+    """There was no fault since the question, or no other process that could have had one."""
     gpu.faults.note()
     if not alone:
         past = time.time() - 60

@@ -1,4 +1,4 @@
-"""Judging on a real GPU: python -m pytest -m gpu. The protocol itself is tested in test_full_size, on the processor."""
+"""Judging on a real GPU: python -m pytest -m gpu. `test_full_size` tests the protocol itself on the CPU."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_honest_kernel_is_correct_and_timed(evaluator: Evaluator) -> None:
 
 
 def test_launches_stand_for_a_candidate(evaluator: Evaluator) -> None:
-    """Judged by them, it is as fast as judged by running its host code; what is wrong is told by the usual way."""
+    """Judging by launches gives the same speed as running the host code; the usual way reports wrong candidates."""
     task, asked = Task(task_id="plus", source=TASK, policy="from_scratch"), evaluator.options.changed(replay=True)
 
     def by_launches(source: str) -> Evaluation:
@@ -131,7 +131,7 @@ def get_init_inputs():
 
 
 def test_a_graph_is_captured_of_the_model_that_was_timed(evaluator: Evaluator) -> None:
-    """Calls at other sizes, with weights and constructor arguments of their own, come between."""
+    """Calls at other sizes, with other weights and constructor arguments, come between."""
     source = SourceFile(path="candidate.py", content=write(NORM))
     asked = evaluator.options.changed(timing_seconds=1.0)
     found = evaluator.evaluate(Task(task_id="norm", source=NORM), Candidate(sources=(source,), language="cuda"), asked)

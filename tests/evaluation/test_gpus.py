@@ -1,4 +1,4 @@
-"""Turns on a GPU, and seats on it, by threads and processes; the processor plays the GPU."""
+"""Leases on a GPU and its seats, by threads and processes; the CPU stands in for the GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def gpu(pool: Pool) -> Iterator[Gpu]:
 
 
 def test_turns_beside_each_other_and_alone(tmp_path: Path) -> None:
-    """Threads with either kind of turn: those beside meet, nobody meets one that is alone."""
+    """Threads take either kind of lease: shared ones overlap, an exclusive one overlaps with nothing."""
     lease = Lease(tmp_path / "gpu-0")
     now: dict[str, int] = {"alone": 0, "beside": 0}
     seen: set[tuple[int, int]] = set()
@@ -59,7 +59,7 @@ def test_turns_beside_each_other_and_alone(tmp_path: Path) -> None:
 
 
 def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> None:
-    """Two processes that are beside all the time, never both away at once: a third still gets it alone."""
+    """Two processes always hold shared leases, never both released at once; a third still gets the exclusive one."""
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.processes.gpu_seats import Lease\n"
         "lease = Lease(Path(sys.argv[1]))\nprint('begun', flush=True)\n"
@@ -85,7 +85,7 @@ def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> No
 
 
 def test_who_wants_it_alone_waits_for_others_who_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those beside stop once for all of them, though they did not come together."""
+    """Shared work pauses once for all exclusive requests, though they did not arrive together."""
     monkeypatch.setattr(gpu_seats, "GATHERED", 3)
     monkeypatch.setattr(gpu_seats, "GATHER_SECONDS", WAIT)
     lease, turns = Lease(tmp_path / "gpu-0"), list[str]()
@@ -172,7 +172,7 @@ def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None
 
 
 def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
-    """More memory, then all seats; the next judgements of the task begin there."""
+    """It gets more memory, then all seats; the next judgements of the task begin with that."""
     rooms, free = [], []
     for _ in range(len(ROOMS) + 2):
         with gpu.seat("a", alone=False) as seat:
@@ -186,7 +186,7 @@ def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
 
 
 def test_who_asks_for_room_at_once_gets_the_same(gpu: Gpu) -> None:
-    """Answers to one task begin together and all find that they have too little: that is one step, not many."""
+    """Answers to one task begin together and all lack memory: the task grows by one step, not by many."""
     for _ in range(8):
         gpu.more_room("a", ROOMS[0])
     with gpu.seat("a", alone=False) as seat:
@@ -205,7 +205,7 @@ def test_a_large_task_begins_with_the_room_that_it_needs_at_least(gpu: Gpu) -> N
 
 
 def test_all_rooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large task beside small ones, but not beside another large one; one that needs it all has it."""
+    """A large task runs beside small ones, but not beside another large one; a task may also take all memory."""
     monkeypatch.setattr(gpu_seats, "MEMORY", 30 << 30)
     events: list[str] = []
     leave = {name: threading.Event() for name in ("large", "other", "small")}
@@ -238,7 +238,7 @@ def test_all_rooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypat
 
 
 def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:
-    """The seats that stay empty give back what their last task has left; one that cannot is started again."""
+    """Empty seats free the memory of their last task; a seat that cannot is restarted."""
     with gpu.seat("a", alone=False) as first, gpu.seat("b", alone=False) as second:
         for seat in (first, second):
             seat.referee.ask("t", {"kind": "facts"})
@@ -253,7 +253,7 @@ def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("role", ["referee", "baseline", "gpu_runner", "replayer", "tracer", "runner"])
 def test_compiled_operators_are_kept_by_who_runs_no_candidate(role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one child has compiled is loaded by the next, so that no candidate may write there."""
+    """A child loads operators that another child compiled, so no candidate may write to that folder."""
     orders: list[dict[str, Any]] = []
 
     def send(_socket: Any, data: list[bytes], _fds: list[int]) -> int:

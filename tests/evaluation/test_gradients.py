@@ -1,4 +1,4 @@
-"""Tasks that ask for gradients: what a candidate's backward pass returns is compared like its outputs."""
+"""Tasks that ask for gradients: the results of a candidate's backward pass are compared like its outputs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ModelNew(nn.Module):
 
 @pytest.fixture(scope="module", params=["cpu", "host", pytest.param("gpu", marks=pytest.mark.gpu)])
 def evaluator(request: pytest.FixtureRequest, pool: Pool) -> Iterator[Evaluator]:
-    """The CPU's way of judging, the GPU's on the host device, and on a GPU."""
+    """Returns an evaluator for the CPU protocol, for the GPU protocol on the host device, or for a GPU."""
     options = EvalOptions(timing_seconds=0.05, trials=3, timeout=20)
     if request.param == "gpu":
         options = options.changed(backend="gpu")

@@ -1,4 +1,4 @@
-"""Guards: what a call gives away."""
+"""Guards: rules on the facts that a call reveals."""
 
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.rules import call_findings, library_work, rejecting, unfounded

@@ -1,4 +1,4 @@
-"""A candidate finds no module of the evaluation in `sys.modules`, at whatever depth it lies."""
+"""A candidate finds no module of the evaluation in `sys.modules`, at any depth."""
 
 from __future__ import annotations
 

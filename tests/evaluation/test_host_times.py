@@ -1,4 +1,4 @@
-"""How long the device is kept busy before calls that are timed, so that the host runs ahead of it."""
+"""The time for which the device is kept busy before timed calls, so that the host runs ahead of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_first_call_that_sets_things_up_does_not_count_long() -> None:
 
 
 def test_kinds_do_not_count_for_each_other() -> None:
-    """Copies take the host next to nothing: a row with them in it, called again, is waited for as long as it takes."""
+    """Copies take the host almost no time; when a row with copies is repeated, the wait is as long as the row takes."""
     times = HostTimes()
     times.note("", 0.2)
     assert times.spin_ms("late", 10) == pytest.approx(1.5 * 0.2 * 10)  # as long as usual calls, before there was one

@@ -1,4 +1,4 @@
-"""How calls by launches are laid out for timing: how many fit, and how many are made."""
+"""The layout of calls that are timed by launches alone: how many slots fit, and how many are made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_who_says_nothing_gets_the_usual_number() -> None:
 
 
 class Clock:
-    """Answers what a call took, in turn, and notes which slots were called."""
+    """Returns set durations for calls, in turn, and records the called slots."""
 
     def __init__(self, candidate: list[float], eager: list[float]) -> None:
         self.left = {"candidate": list(candidate), "eager": list(eager)}

@@ -1,4 +1,4 @@
-"""Calls of NVIDIA's libraries from host code: what a policy allows, and what is said where it does not."""
+"""Host calls of NVIDIA's libraries: the calls that a policy allows, and the message for the others."""
 
 from __future__ import annotations
 

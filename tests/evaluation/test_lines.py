@@ -1,4 +1,4 @@
-"""Lines of compiler and machine messages, found again in the candidate's own file."""
+"""Lines of compiler and machine messages, mapped back to the candidate's own file."""
 
 from __future__ import annotations
 

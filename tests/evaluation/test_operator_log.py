@@ -1,4 +1,4 @@
-"""What a call's operators and the host's reads add up to, and where the data that kernels get comes from."""
+"""The log of a call's operators and host reads: their sums, and the origin of the data that kernels receive."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_table_that_a_kernel_was_given_is_no_table_any_more() -> None:
 
 
 def test_few_weights_may_be_worked_on() -> None:
-    """Adding two biases prepares a call, also where the inputs are smaller than they."""
+    """The sum of two biases prepares a call, also where the inputs are smaller than the biases."""
     x, weight = torch.randn(16), torch.randn(5000)
     log = log_of(x, weight)
     with log:

@@ -1,4 +1,4 @@
-"""What `auto` stands for, by the environment."""
+"""The meaning of `auto`, by the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Oracles that threads lend each other: one at a time, no more than are kept, equal trials asked once."""
+"""Oracles shared by threads: one user at a time, a bounded number kept, equal trials asked once."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_equal_trials_are_asked_once(shared: Oracles, monkeypatch: pytest.Monkey
 
 
 def test_a_candidate_that_writes_into_its_inputs_spoils_them_for_nobody(pool: Pool) -> None:
-    """What an oracle made for one candidate is given to the next."""
+    """The next candidate receives the arrays that an oracle made for this one."""
     text = (
         "import torch\nimport torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        {body}\n"
     )

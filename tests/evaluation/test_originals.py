@@ -1,4 +1,4 @@
-"""Replaced functions are found by comparing them, whatever the text of the candidate looks like."""
+"""Replaced functions are found by comparison, independent of the candidate's text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few planted bugs are flagged and named; the whole set is `benchmarks/planted_bugs.py`."""
+"""A few planted bugs are detected and located; `benchmarks/planted_bugs.py` runs the whole set."""
 
 from __future__ import annotations
 

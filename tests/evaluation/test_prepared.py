@@ -1,4 +1,4 @@
-"""Copies of weights that a candidate keeps: all that are only copies follow, wherever they are; nothing else does."""
+"""Weight copies that a candidate keeps: pure copies are updated, wherever they are, and nothing else is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def padded(weight: torch.Tensor) -> torch.Tensor:
 
 
 class Model(nn.Module):
-    """Three layers, and whatever is kept of them."""
+    """A model of three layers, with the copies that a test keeps of them."""
 
     def __init__(self, keep: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def exchanged(model: Model) -> None:
-    """Gives the model other weights, as the judge does."""
+    """Replaces the model's weights, as the judge does."""
     weights = dict(model.state_dict())
     with torch.no_grad():
         found = weight_copies.copies(model, weights)
@@ -104,7 +104,7 @@ def test_weights_of_one_value_are_told_by_the_others_beside_them() -> None:
 
 
 def test_a_new_models_lists_are_looked_through_by_whoever_gives_it_weights() -> None:
-    """The judge and the profilers alike; later on, those that its constructor made."""
+    """The judge and the profilers search a new model's lists; later only those of its constructor."""
     model, built = Model(FORMS["list"]), list[Any]()
     for new in (True, False):
         state = {name: torch.randn_like(weight) for name, weight in model.state_dict().items()}

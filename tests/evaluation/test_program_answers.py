@@ -1,4 +1,4 @@
-"""Programs that somebody else wrote for a row: judged by its comparison, never beside the expected output."""
+"""Programs written as answers to a row: its comparison judges them, and the expected output is out of reach."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_expected_output_is_out_of_reach(pool: Pool, name: str) -> None:
 
 
 def test_without_the_guard_the_search_would_find_it(pool: Pool) -> None:
-    """The same program finds what lies in its own folder: the search itself works."""
+    """The same program finds a file in its own folder, so the search itself works."""
     row = ProgramTask(
         "open", "", RIGHT, GENERATOR, COMPARER, inputs=(*ROW.inputs, DataFile("ref", "", "")), outputs=ROW.outputs
     )

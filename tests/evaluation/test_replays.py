@@ -1,4 +1,4 @@
-"""Candidates judged by their launches alone: traced without a device, repeated in a process that stays."""
+"""Candidates judged by their launches alone: traced without a device, replayed in a process that stays."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ Facts = dict[str, Any]
 
 @pytest.fixture(params=WAYS)
 def measured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int]]]:
-    """Who was timed over how many calls, where calls are taken for short ones, long ones, or the former at first."""
+    """Returns who was timed over how many calls, with calls classified as short, as long, or first as short."""
     for name, bound in WAYS[request.param].items():
         monkeypatch.setattr(timing_in_rows, name, bound)
     monkeypatch.setattr(timing, "_LATE_SHARE", 1e9)  # what a processor takes for a row says little, others use it
@@ -143,7 +143,7 @@ def test_calls_are_timed_either_way(evaluator: Evaluator, measured: list[tuple[s
 def test_what_is_looked_at_was_left_by_timed_calls(
     evaluator: Evaluator, measured: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing lies where their outputs belong, if they were not made."""
+    """If the outputs were not computed, their places hold nothing."""
     clock = timing_in_rows._measured
 
     def skipped(bench: Any, laid: Any, who: str, first: int, count: int, **way: bool) -> timing_in_rows.Clocked:
@@ -293,7 +293,7 @@ def test_a_replayed_verdict_has_a_name_of_its_own() -> None:
 
 
 def test_memory_that_still_holds_the_answer_is_not_what_copies_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an allocator hands out again may hold the outputs of a call before, as they lie in the shared block."""
+    """Reused memory may hold the outputs of an earlier call, as they lie in the shared block."""
     answer = torch.arange(4, dtype=torch.float32)
     replayer = Replayer(HostDevice())
     replayer.calls.shared = answer.clone().view(torch.uint8)

@@ -1,4 +1,4 @@
-"""Sizes that are too large to run: what a sample of the blocks finds at them, and what it must not say."""
+"""Sizes that are too large to run: findings from a sample of the blocks, and findings that it must not report."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ extern "C" __global__ void twice(const float* x, const int* end, float* y, int c
 
 
 def test_integers_of_another_launch_are_no_evidence(evaluator: Evaluator) -> None:
-    """The second kernel reads indices of which the first, sampled, wrote a few: zero, less one, is out of bounds."""
+    """The second kernel reads indices of which the sampled first wrote few: zero minus one is out of bounds."""
     honest = candidate(
         COUNTED,
         "y = torch.empty_like(x)",
@@ -191,7 +191,7 @@ def test_integers_of_another_launch_are_no_evidence(evaluator: Evaluator) -> Non
 
 
 def test_a_launch_whose_size_was_read_from_the_device_is_no_evidence(evaluator: Evaluator) -> None:
-    """What asks for values that are not there is refused; that it makes an empty grid of the refusal is no fault."""
+    """Reads of missing values are refused; if the refusal leads to an empty grid, that is no fault."""
     honest = candidate(
         BY_ROW.replace("ROW", "x"),
         "y = torch.empty_like(x)",
@@ -235,7 +235,7 @@ def test_integer_inputs_and_operators_over_all_of_them(evaluator: Evaluator) -> 
 def test_a_candidate_that_wants_all_of_the_memory_is_not_accused(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes through 12 GB itself, and is stopped; that says nothing about it."""
+    """It walks through 12 GB itself and is stopped, which is no evidence against it."""
     monkeypatch.setattr(large_sizes, "RESIDENT_MB", 0)
     greedy = candidate(
         FLAT.replace("INDEX", "long long"),

@@ -1,7 +1,7 @@
-"""The sandbox attacked from inside, one property a test, in real forked children.
+"""The sandbox attacked from inside, one property per test, in real forked children.
 
-Most tests do a thing twice: free, where it must work, then confined, where it must be refused. Run as root, they also
-run as an ordinary user.
+Most tests do an action twice: unconfined, where it must work, then confined, where it must be refused. Run as root,
+they also run as an ordinary user.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 def refused(action: Callable[[], object], place: Place) -> Outcome:
-    """Asserts that an action works for a free process and is refused to a confined one."""
+    """Asserts that an action works in an unconfined process and is refused in a confined one."""
     free = attempt(action, place, level=None)
     if not free.worked:
         pytest.skip(f"the attack itself does not work here: {free}")
@@ -115,7 +115,7 @@ def test_no_socket(place: Place, family: int, kind: int) -> None:
 
 
 def landlock_alone(place: Place) -> None:
-    """Landlock without the other layers; a user without powers must first give up gaining any."""
+    """Enters Landlock without the other layers; an unprivileged user must first give up new privileges."""
     LIBC.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
     assert landlock.restrict((Path("/usr"),), (place.scratch,), False) == landlock.abi()
 
@@ -282,7 +282,7 @@ def test_unlinking_outside_is_refused(place: Place) -> None:
     ids=["chmod", "chown", "lchown", "utime"],
 )
 def test_no_metadata_outside(place: Place, action: Callable[[Place], object]) -> None:
-    """Landlock does not watch these; run by the user's own number they would reach all of the user's files."""
+    """Landlock does not watch these calls; with the user's own id they would reach all of the user's files."""
     refused(lambda: action(place), place)
 
 
@@ -606,7 +606,7 @@ def test_descendants_die_with_the_child(tmp_path: Path) -> None:
 
 
 def test_daemons_come_to_their_reaper_and_die(tmp_path: Path) -> None:
-    """In a process of its own, because being a reaper cannot be undone."""
+    """Runs in a process of its own, because becoming a reaper cannot be undone."""
     program = f"""
 import os, time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The second look: honest rounding at ill-conditioned places is forgiven, and nothing that is wrong is."""
+"""The second look forgives honest rounding at ill-conditioned elements and no wrong value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reference(torch.nn.Module):
 
 
 class Case:
-    """A reference with one set of inputs, and what judge and oracle make of it."""
+    """A reference with one set of inputs, with the results of judge and oracle."""
 
     def __init__(self, function: Function, values: list[torch.Tensor]) -> None:
         self.model, self.values, self.runs = Reference(function), values, 0
@@ -52,7 +52,7 @@ class Case:
         return None if outputs is None else [t.numpy() for t in outputs]
 
     def judge(self, got: torch.Tensor, again: bool = True) -> Comparison:
-        """The judge's verdict on an output, `again` with a second look."""
+        """Returns the judge's verdict on an output; `again` adds the second look."""
         name = str(self.honest[0].dtype).removeprefix("torch.")
         spec = [OutputSpec(name, tuple(self.honest[0].shape))]
         exact, honest = [t.numpy() for t in self.exact], [t.numpy() for t in self.honest]
@@ -60,14 +60,14 @@ class Case:
         return compare([Array(got.numpy(), name)], exact, honest, spec, low_error=self.low, nearby=nearby)
 
     def looked_at_and_wrong(self, got: torch.Tensor) -> bool:
-        """Whether an output is wrong by the second look's own judgement, not for want of one."""
+        """Tells whether the second look itself finds an output wrong, rather than being unavailable."""
         self.runs = 0
         result = self.judge(got)
         return not result.passed and result.forgiven == 0 and self.runs >= 2
 
 
 def in_a_row(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A float32 matmul with one accumulator for each element, first to last."""
+    """Computes a float32 matmul with one accumulator per element, first to last."""
     total = torch.zeros(a.shape[0], b.shape[1])
     for k in range(a.shape[1]):
         total += a[:, k : k + 1] * b[k : k + 1]
@@ -92,7 +92,7 @@ SIZE = (24, 4096, 128)
 
 @cache
 def logits(seed: int = 1) -> Case:
-    """Logits of deviation 45: the exponential makes much of their rounding."""
+    """Returns logits of deviation 45, whose rounding the exponential amplifies."""
     return Case(attention_scores, drawn(seed, (16, 2048), (2048, 256)))
 
 
@@ -170,7 +170,7 @@ def shrink(threshold: float) -> Function:
 
 
 def at_a_jump() -> tuple[list[torch.Tensor], torch.Tensor, float, int]:
-    """Inputs, their product in a row, and a threshold between that and the exact one at one element (its number)."""
+    """Returns inputs, their product, and a threshold between that and the exact product at one element (its number)."""
     values = drawn(5, (32, 512), (512, 128))
     near, exact = in_a_row(*values), values[0].double() @ values[1].double()
     apart = torch.where(near.sign() == exact.sign(), (near.double().abs() - exact.abs()), 0.0).abs()
@@ -234,9 +234,9 @@ def nearest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def tied() -> tuple[Case, int, int, int]:
-    """An argmax with one row whose two largest are within rounding; the row, its answer, and the other one.
+    """Returns an argmax case whose one row has two largest values within rounding: the row, its answer, the other one.
 
-    The first of several drawings whose float32 run has the same answer, which depends on the processor's libraries.
+    It takes the first draw whose float32 run has the same answer, which depends on the processor's libraries.
     """
     for seed in range(9, 60):
         a, b = drawn(seed, (200, 256), (256, 32))
@@ -451,7 +451,7 @@ class Attention(torch.nn.Module):
 
 
 def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lower: torch.dtype) -> torch.Tensor:
-    """The same as fused kernels compute it: probabilities rounded before they are divided by their sum."""
+    """Computes the same as fused kernels do: probabilities are rounded before the division by their sum."""
     scores = q.float() @ k.float().transpose(-1, -2) / 8
     scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), float("-inf"))
     parts = (scores - scores.amax(-1, keepdim=True)).exp()
@@ -461,7 +461,7 @@ def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lower: torch.dtype)
 @pytest.mark.parametrize("thorough", [True, False])
 @pytest.mark.parametrize(("lower", "passes"), [(torch.float16, True), (torch.bfloat16, False)])
 def test_rows_of_constants_that_cancel_are_looked_at_twice(lower: torch.dtype, passes: bool, thorough: bool) -> None:
-    """Each row is one draw of rounding; the inputs, which any precision holds, are moved all the same."""
+    """Each row is one draw of rounding. The inputs are moved although every precision holds them exactly."""
     generator = torch.Generator().manual_seed(0)
     values = [draws._constant_rows(torch.Size((2, 600, 64)), generator, False).contiguous().half() for _ in "qkv"]
     referee = Referee(cast(Any, SimpleNamespace(name="cpu")))

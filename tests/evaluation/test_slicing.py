@@ -1,4 +1,4 @@
-"""References that divide into rows are checked by turns where the whole has no room; others are not."""
+"""References that divide into rows are checked in parts where the whole exceeds memory; others are not."""
 
 from __future__ import annotations
 

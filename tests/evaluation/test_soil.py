@@ -1,4 +1,4 @@
-"""The kernel that leaves NaN in shared memory, run on the functional machine; on a GPU, what a kernel then finds."""
+"""The kernel that fills shared memory with NaN, on the functional machine; on a GPU, the contents that kernels find."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ extern "C" __global__ void found(unsigned* y) {
 
 
 def test_it_fills_what_it_is_told_and_stays() -> None:
-    """Fewer bytes than are there are filled: an access beyond them would be a finding."""
+    """It fills fewer bytes than there are; an access beyond them would be a finding."""
     words = 5000
     args = [words.to_bytes(4, "little"), (50_000).to_bytes(8, "little"), bytes(4)]
     loaded = Program.load(PTX)

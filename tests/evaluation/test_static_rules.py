@@ -1,4 +1,4 @@
-"""Rules that read text: what rejects, what is advice, and that no text can make them fail or last."""
+"""Rules that read text: rejections, advice, and robustness against any text in failures and time."""
 
 from __future__ import annotations
 

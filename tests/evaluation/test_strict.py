@@ -1,4 +1,4 @@
-"""KernelBench's verdict: what it lets pass and refuses, beside the judge's own."""
+"""KernelBench's verdict: its passes and rejections, beside the judge's own."""
 
 from __future__ import annotations
 

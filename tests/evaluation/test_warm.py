@@ -1,4 +1,4 @@
-"""The warm parent: pools that find it named get a zygote from it, all others one of their own, and both are alike."""
+"""The warm parent: pools that know its address get a zygote from it, others their own, and both behave alike."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_words_that_make_no_sense_do_not_end_it(named: str) -> None:
 
 
 def test_a_candidate_cannot_reach_it(named: str) -> None:
-    """Who reaches it could have a process started that nothing confines."""
+    """A process that reaches it could start an unconfined process."""
     with Evaluator(EvalOptions(backend="cpu", trials=1)) as evaluator:
         result = evaluator.evaluate(
             Task(task_id="t", source=RELU), candidate_from_text(CALLS_OUT.replace("PLACE", repr(named)), "c")
@@ -133,7 +133,7 @@ def test_the_command_line(tmp_path: Path, kernelwright: Command) -> None:
 
 
 def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder went while torch was being imported in it, which said so at length."""
+    """Its folder was removed while torch was imported there, which printed a long error."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     process = subprocess.Popen(
         [sys.executable, "-m", "kernelwright.cli", "warm"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

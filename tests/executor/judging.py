@@ -57,7 +57,7 @@ def candidate(number: int = 0) -> Candidate:
 
 
 def python(number: int) -> Candidate:
-    """A candidate that goes the GPU's way, where host code could not touch tensors."""
+    """Returns a candidate that takes the GPU's path, where host code could not touch tensors."""
     return _of(
         f"import torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x + {number}\n",
         "torch",

@@ -1,4 +1,4 @@
-"""Judging in processes of their own: the same verdicts, another try for what a killed process had, nothing left."""
+"""Out-of-process judging: the same verdicts, a retry for the job of a killed process, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS = 60.0
 
 
 def _judging(of: psutil.Process | None = None) -> list[psutil.Process]:
-    """The processes that judge."""
+    """Returns the processes that judge."""
     children = (of or psutil.Process()).children()
     return [p for p in children if "kernelwright.executor.apart" in p.cmdline()]
 

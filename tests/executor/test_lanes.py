@@ -1,4 +1,4 @@
-"""What all executors promise: order, bounds, cancelling, another try for what was lost, nothing that hangs."""
+"""Promises of all executors: order, bounds, cancelling, a retry for lost jobs, and no hang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 20.0
 
 
 class Gated(Lanes):
-    """Judges when it is let: each job waits for `gate`; `seen` has the tasks in the order in which they began."""
+    """Judges when it is released: each job waits for `gate`; `seen` has the tasks in the order of their start."""
 
     def __init__(self, lanes: int = 1, seats: int = 1, max_pending: int | None = None) -> None:
         super().__init__(lanes, seats, max_pending)
@@ -61,7 +61,7 @@ def test_higher_priorities_first_and_the_oldest_of_equals() -> None:
 
 
 class Begun(Gated):
-    """Lanes that are all taken, until `free` is set, by the jobs that came first."""
+    """An executor whose lanes are all taken by the first jobs until `free` is set."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__(lanes, max_pending=20)
@@ -75,7 +75,7 @@ class Begun(Gated):
 
 
 def test_raised_jobs_leave_lanes_to_the_others() -> None:
-    """Three of five lanes serve raised jobs, the other two what would wait behind all of these; none is idle for it."""
+    """Three of five lanes serve raised jobs, the other two serve the jobs behind them; no lane is idle for it."""
     with Begun(5) as executor:
         for number in range(5):
             executor.submit(task(number), candidate(), priority=-1)

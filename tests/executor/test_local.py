@@ -1,4 +1,4 @@
-"""The executor of one machine with real evaluators; two GPUs are played by the processor (`HostDevice`)."""
+"""The executor of one machine with real evaluators; the CPU stands in for two GPUs (`HostDevice`)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_child_sees_the_gpu_that_it_was_given_and_no_other() -> None:
 
 
 def test_processes_take_turns_on_a_gpu(tmp_path: Path) -> None:
-    """Three processes that want the GPU all the time: never two at once, and none waits for long."""
+    """Three processes request the GPU all the time: never two hold it at once, and none waits for long."""
     code = """
 import sys, time
 from pathlib import Path

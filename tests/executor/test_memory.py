@@ -1,4 +1,4 @@
-"""Verdicts kept between runs: equal questions get the kept answer, all others are judged."""
+"""The verdict cache between runs: equal questions get the stored answer, all others are judged."""
 
 from __future__ import annotations
 

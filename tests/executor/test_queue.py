@@ -1,4 +1,4 @@
-"""The queue in a run: any order of events keeps its promises, and so do processes that are killed."""
+"""The queue of a run: its promises hold for any order of events, and for killed processes."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_several_inputs_in_one_run_keep_their_rows_apart(store: Store) -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Three workers and a clock, in any order: what a plain model says holds."""
+    """Runs three workers and a clock in any order, and compares with a plain model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 2))
     def die(self, who: int) -> None:
-        """The leases stay; a new worker with another name takes the place."""
+        """Kills a worker: its leases stay, and a new worker with another name replaces it."""
         self.workers[who] = Queue(self.store, f"{self.workers[who].owner}+", now=lambda: self.now)
         orphans = self.held[who]
         self.held[who] = {}
@@ -257,7 +257,7 @@ test_any_order_of_events = AnyOrder.TestCase
 
 
 def _work(folder: Path, lease: float) -> None:
-    """What a worker process does, in small: until no job is left, or until it is killed."""
+    """Acts as a small worker process: runs until no job is left, or until it is killed."""
     with Store.open(folder, shared=True) as store:
         queue = Queue(store, f"process-{os.getpid()}")
         while {"queued", "leased"} & set(store.queue_counts()):
@@ -322,7 +322,7 @@ def test_sharing_the_run_excludes_a_single_writer_and_the_other_way_round(tmp_pa
 
 
 def _as_version_1(folder: Path) -> None:
-    """Makes a run what the version before the queue wrote."""
+    """Rewrites a run as the version before the queue wrote it."""
     with contextlib.closing(sqlite3.connect(folder / "run.sqlite")) as db:
         db.execute("DROP INDEX items_by_name")
         db.execute("DROP TABLE queue")

@@ -1,4 +1,4 @@
-"""The executor on Ray: real Ray processes with two GPUs that Ray is told of, played by the processor (`HostDevice`)."""
+"""The executor on Ray: real Ray processes with two GPUs that the CPU stands in for (`HostDevice`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cluster() -> Iterator[None]:
 
 
 def _processes() -> list[int]:
-    """The processes of the actors that judge."""
+    """Returns the processes of the judging actors."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -65,7 +65,7 @@ def test_two_declared_gpus_are_two_actors_with_one_gpu_each() -> None:
 
 
 def _environment(executor: RayActors, seat: int) -> Any:
-    """CUDA_VISIBLE_DEVICES as an actor has it."""
+    """Returns CUDA_VISIBLE_DEVICES as an actor has it."""
     actor = executor._seats[seat].actor()
     return actor.__ray_call__.remote(lambda _self: os.environ.get("CUDA_VISIBLE_DEVICES"))
 
@@ -154,7 +154,7 @@ def test_a_cluster_that_does_not_answer_is_one_clear_line(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("words", [["--queue-only"], ["--executor", "ray"]])
 def test_the_command_line(tmp_path: Path, words: list[str]) -> None:
-    """In a process of its own, which begins a cluster of its own and ends it."""
+    """It runs in its own process, which starts and ends its own cluster."""
     rows = [
         {"id": f"row-{n}", "reference": REFERENCE.format(number=n), "candidate": ADDING.format(number=n)}
         for n in range(4)

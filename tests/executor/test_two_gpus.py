@@ -1,4 +1,4 @@
-"""Executors on two real GPUs: each candidate has one of them, and both are used."""
+"""Executors on two real GPUs: each candidate gets one of them, and both are used."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ CONTEXT = 160
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama whose generation settings ask for a penalty, which nobody may apply."""
+    """Returns a Llama whose generation settings ask for a penalty, which no back-end may apply."""
     made = random_checkpoint(tmp_path_factory.mktemp("checkpoint"), context=CONTEXT)
     path = made / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "repetition_penalty": 5.0, "top_k": 2}))
@@ -55,7 +55,7 @@ def prompts(backend: GenerationBackend, count: int) -> list[list[int]]:
 
 
 def forward(model: object, prompt: Sequence[int], ids: Sequence[int], temperature: float) -> list[float]:
-    """Log-probabilities of an answer from one forward pass over all of it."""
+    """Returns the log-probabilities of an answer from one forward pass over all of it."""
     with torch.no_grad():
         tokens = torch.tensor([[*prompt, *ids]], device=model.device)  # type: ignore[attr-defined]
         logits = model(tokens).logits[0].float()  # type: ignore[operator]
@@ -68,7 +68,7 @@ def same(found: Sequence[Running], wanted: Sequence[Running]) -> bool:
 
 
 def test_generate_draws_what_our_engine_draws(engine: Engine, plain: TransformersBackend) -> None:
-    """Greedy, at temperatures and filtered, prompts of several lengths in one batch; ends by length and by context."""
+    """It covers greedy and filtered sampling, prompts of several lengths in a batch, ends by length and by context."""
     asked = prompts(plain, 6)
     assert asked == prompts(engine, 6) and (plain.context, plain.ends) == (CONTEXT, engine.ends)
     how = [

@@ -1,4 +1,4 @@
-"""`benchmarks/generation_backends.py`: what it prints of back-ends that there are, and of one that there is not."""
+"""`benchmarks/generation_backends.py`: its output for installed back-ends and for a missing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that is on no disk, where the Hub does not answer: one question and an error in all commands that load it."""
+"""A model that is on no disk while the Hub does not answer: each command that loads it asks once and reports it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "nobody/nothing"
 
 @pytest.fixture
 def silent() -> Iterator[tuple[str, list[int]]]:
-    """An address where each connection is closed at once, and how often somebody came."""
+    """Serves an address that closes each connection at once, and counts the connections."""
     listening = socket.create_server(("127.0.0.1", 0))
     came: list[int] = []
 

@@ -47,7 +47,7 @@ def prompts(backend: GenerationBackend, count: int) -> list[list[int]]:
 
 
 def forward(folder: Path, running: Running, temperature: float) -> list[float]:
-    """Log-probabilities of an answer from one forward pass of transformers over all of it."""
+    """Returns the log-probabilities of an answer from one forward pass of transformers over all of it."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -87,7 +87,7 @@ def test_short_answers_come_before_long_ones_and_cancelled_ones_end(backend: Gen
 
 
 def test_weights_are_taken_over(folder: Path, backend: GenerationBackend, tmp_path: Path) -> None:
-    """And given back, so that the other tests have the model that they asked for."""
+    """The old weights are restored, so that the other tests have their model."""
     asked, how = prompts(backend, 2), [Sampling(1.0, max_tokens=12, seed=3)] * 2
     before = backend.generate(asked, how)
     other = random_checkpoint(tmp_path / "other", context=CONTEXT, heads=HEADS, seed=1)

@@ -23,7 +23,7 @@ def random_checkpoint(
     schedules: Sequence[str] = (),
     heads: int = 4,
 ) -> Path:
-    """A Llama-shaped (with `bias` Qwen2-shaped) checkpoint of 0.1 M parameters whose logits differ a lot."""
+    """Makes a Llama-shaped (with `bias` Qwen2-shaped) checkpoint of 0.1 M parameters whose logits differ a lot."""
     rng = random.Random(0)
     texts = [text for _ in range(60) for text in pair(rng)]
     tokenizer = train_tokenizer(texts, 600)

@@ -1,4 +1,4 @@
-"""Modules that a task defines are opened for the model that is asked, and computes what the task computes."""
+"""User-defined modules are inlined for the model, and the result computes the same as the task."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_an_answer_has_the_paths_of_the_task() -> None:
 
 
 def _chain(made: str, called: str, depth: int = 18) -> str:
-    """Modules of which each makes and calls the next one."""
+    """Returns modules that each construct and call the next one."""
     last = "class C0(nn.Module):\n    def __init__(self, n):\n        super().__init__()\n"
     last += "        self.fc = nn.Linear(8, 8)\n\n"
     last += "    def forward(self, x):\n        return self.fc(x)\n"

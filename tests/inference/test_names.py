@@ -1,4 +1,4 @@
-"""Names that the starter has not met: others in its prompt, the task's own in its answer."""
+"""Names unknown to the starter are replaced in its prompt and restored in its answer."""
 
 from __future__ import annotations
 

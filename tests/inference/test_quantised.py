@@ -1,4 +1,4 @@
-"""Quantised checkpoints: the error of a row, both readers, expansion for transformers, and files that are damaged."""
+"""Quantised checkpoints: the error of a row, both readers, expansion for transformers, and damaged files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAME = "model.embed_tokens.weight"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random checkpoint whose weights are quantised."""
+    """Returns a random checkpoint whose weights are quantised."""
     made = random_checkpoint(tmp_path_factory.mktemp("checkpoint"), bias=True)
     write_quantised(load_file(made / WEIGHTS), made / WEIGHTS)
     return made

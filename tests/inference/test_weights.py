@@ -1,4 +1,4 @@
-"""Weights in a prompt: their shapes, whatever they are filled with first."""
+"""Weights in a prompt are reduced to their shapes, whatever fills them first."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def fast_math(rng: np.random.Generator) -> Runs:
 
 
 def rounded(exact: Fraction, mode: str) -> float:
-    """The single-precision number next to `exact`: above ("up"), below ("down") or towards zero."""
+    """Returns the single-precision number next to `exact`: above ("up"), below ("down") or towards zero."""
     near = np.float32(float(exact))
     low = near if Fraction(float(near)) <= exact else np.nextafter(near, np.float32(-np.inf))
     high = near if Fraction(float(near)) >= exact else np.nextafter(near, np.float32(np.inf))

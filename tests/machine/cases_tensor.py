@@ -1,7 +1,7 @@
-"""Conformance cases of matrix instructions: mma.sync, mma.sp, wmma, ldmatrix and its kin, wgmma.
+"""Conformance cases of matrix instructions: mma.sync, mma.sp, wmma, ldmatrix and related ones, wgmma.
 
-Each case is a kernel that loads fragments, runs one instruction and stores what came out; its runs hold inputs and
-what numpy says the whole result is. `CASES_TENSOR` lists them; they need no file in `kernels/`.
+Each case is a kernel that loads fragments, runs one instruction and stores its result; its runs hold inputs and the
+whole result by numpy. `CASES_TENSOR` lists them; they need no file in `kernels/`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AMPERE, HOPPER = "compute_80", "compute_90a"
 
 @dataclass(frozen=True)
 class TensorCase:
-    """`hardware_error` is what a GPU may be off by, where that is more than the machine's `Run.error`."""
+    """A case. `hardware_error` is a GPU's error bound where it exceeds the machine's `Run.error`."""
 
     name: str
     source: str
@@ -40,7 +40,7 @@ INTEGERS = ("s8", "u8", "s4", "u4", "b1")
 
 
 def matrix(rng: np.random.Generator, kind: str, shape: tuple[int, ...], whole: bool) -> np.ndarray:
-    """Codes of small whole numbers, or of numbers in general."""
+    """Returns codes of small whole numbers, or of arbitrary numbers."""
     form = FORMATS[kind]
     if kind in INTEGERS:
         return rng.integers(0, 1 << form.bits, shape).astype(np.uint64)
@@ -51,7 +51,7 @@ def matrix(rng: np.random.Generator, kind: str, shape: tuple[int, ...], whole: b
 
 
 def result(kind: str, exact: np.ndarray, clamp: bool = False) -> np.ndarray:
-    """The accumulators' type: whole numbers wrap or saturate, the others round once."""
+    """Returns the result in the accumulators' type: whole numbers wrap or saturate, the others round once."""
     if kind == "s32":
         whole = exact.astype(np.int64)
         return (np.clip(whole, -(2**31), 2**31 - 1) if clamp else (whole + 2**31) % 2**32 - 2**31).astype(np.int32)
@@ -86,7 +86,7 @@ C_TYPES = {"f64": ("double", "d"), "f32": ("float", "f")}
 
 
 def mma_source(opcode: str, kinds: tuple[str, str, str, str], counts: tuple[int, int, int, int], selector: int) -> str:
-    """A warp: registers r of lane l lie at [r * 32 + l]. `kinds` and `counts` are of D, A, B and C."""
+    """Returns a warp's kernel: register r of lane l lies at [r * 32 + l]. `kinds` and `counts` are of D, A, B and C."""
     types = [C_TYPES.get(kind, ("unsigned", "r")) for kind in kinds]
     nd, na, nb, nc = counts
     text = _operands(0, nd) + ", " + _operands(nd, na) + ", " + _operands(nd + na, nb) + ", "
@@ -112,7 +112,7 @@ def mma_source(opcode: str, kinds: tuple[str, str, str, str], counts: tuple[int,
 
 
 def typed(words: np.ndarray, kind: str) -> np.ndarray:
-    """Registers as the array type of the kernel's parameter."""
+    """Returns registers as the array type of the kernel's parameter."""
     return np.ascontiguousarray(words).view({"f64": np.float64, "f32": np.float32}.get(kind, np.uint32))
 
 
@@ -122,7 +122,7 @@ def typed(words: np.ndarray, kind: str) -> np.ndarray:
 def add_mma(
     shape: tuple[int, int, int], kinds: tuple[str, str, str, str], suffix: str = "", arch: str = AMPERE
 ) -> None:
-    """`kinds` as the opcode names them: D, A, B, C. `suffix`: satfinite, or the operation of b1."""
+    """Adds a case; `kinds` as the opcode names them: D, A, B, C. `suffix`: satfinite, or the operation of b1."""
     m, n, k = shape
     d, a, b, c = kinds
     clamp, operation = suffix == "satfinite", suffix.removesuffix(".popc")
@@ -152,7 +152,7 @@ def add_mma(
 
 
 def _run(args: list[np.ndarray], kind: str, wanted: np.ndarray, error: float, block: int = 32) -> Run:
-    """The result is the last argument. Halves are compared as numbers, two a register."""
+    """Returns a run whose result is the last argument. Halves are compared as numbers, two per register."""
     view = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "s32": np.int32}[kind]
     empty = np.full(wanted.shape, 0xDEADBEEF, wanted.dtype)
     return Run("k", 1, block, [*args, empty.view(view)], {len(args): wanted.view(view)}, error=error)
@@ -185,7 +185,7 @@ def add_volta(layout_a: str, layout_b: str, d: str, c: str) -> None:
 
 
 def _quads(codes: np.ndarray, bits: int, place: layouts.Place, count: int) -> np.ndarray:
-    """Fragments of four matrices, one of each quad pair."""
+    """Returns fragments of four matrices, one per quad pair."""
     all_four = [layouts.to_fragment(matrix, bits, place, count) for matrix in codes]
     lanes = np.array([layouts.quad_pair(lane) for lane in range(32)])
     return np.ascontiguousarray(np.stack(all_four)[lanes, :, np.arange(32)].T)

@@ -41,7 +41,7 @@ ARRAY_TYPES = {"half": np.uint16, "__nv_bfloat16": np.uint16, "signed char": np.
 
 
 def _memory(codes: np.ndarray, kind: str, by_columns: bool, padding: int) -> tuple[np.ndarray, int]:
-    """A matrix in memory with lines that are `padding` elements longer than needed, and the leading dimension."""
+    """Returns a matrix in memory whose lines have `padding` extra elements, and its leading dimension."""
     lines = codes.T if by_columns else codes
     padded = np.zeros((lines.shape[0], lines.shape[1] + padding), np.uint64)
     padded[:, : lines.shape[1]] = lines
@@ -91,7 +91,7 @@ def add_wmma(
     operation: str = "",
     shared: bool = False,
 ) -> None:
-    """`kinds` of A and B, C, D; `operation`: satfinite, xor or and."""
+    """Adds a case; `kinds` of A and B, C, D; `operation`: satfinite, xor or and."""
     m, n, k = shape
     a, c, d = kinds
     clamp = operation == "satfinite"
@@ -154,7 +154,7 @@ def _wmma() -> None:
 
 
 def wgmma_source(opcode: str, count_d: int, kind_d: str, count_a: int, immediates: str, selector: int = -1) -> str:
-    """A warpgroup: an image of shared memory, descriptors relative to it, A's registers if any, D before and after."""
+    """Returns a warpgroup's kernel: a shared memory image, relative descriptors, A's registers if any, D in and out."""
     kind, letter = ("float", "f") if kind_d == "f32" else ("unsigned", "r")
     r = ", ".join(f"%{i}" for i in range(count_d))
     at = count_d
@@ -194,7 +194,7 @@ def wgmma_source(opcode: str, count_d: int, kind_d: str, count_a: int, immediate
 def shared_matrix(
     bits: int, rows: int, swizzle: str, k_major: bool, start: int, spread: int, base: int = 0, steps: int = 1
 ) -> tuple[SharedMatrix, int]:
-    """A canonical layout for `rows` rows of `steps` times 32 bytes of k, and the bytes it takes. `spread` adds gaps."""
+    """Returns a canonical layout for `rows` rows of `steps` times 32 bytes of k, and its bytes. `spread` adds gaps."""
     wide = 16 if swizzle == "none" else int(swizzle)
     atom = 8 * wide  # eight rows (or eight k) of the swizzle's width
     if k_major and wide == 16:
@@ -226,9 +226,9 @@ def add_wgmma(
     base: int = 0,
     selector: int = -1,
 ) -> None:
-    """`kinds` of D, A, B. Layouts: swizzle, and whether k is contiguous; no layout of A: it is in registers.
+    """Adds a case; `kinds` of D, A, B. A layout is a swizzle, and whether k is contiguous.
 
-    With a `selector` A is sparse.
+    Without a layout, A is in registers. With a `selector` A is sparse.
     """
     sparse = selector >= 0
     d, a, b = kinds

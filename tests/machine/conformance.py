@@ -23,11 +23,11 @@ KERNELS = Path(__file__).parent / "kernels"
 
 @dataclass
 class Run:
-    """One launch. `expected` maps the position of an array argument to its contents afterwards.
+    """One launch. `expected` maps the position of an array argument to its contents after the launch.
 
-    `kernel` is a name or an instance such as `scale<float, 4>`; `symbols` are set before the launch; `error` is the
-    largest difference allowed, relative to the largest expected magnitude of that array (0 means equal values); in
-    `unordered` arguments the values may stand in any order.
+    `kernel` is a name or an instance such as `scale<float, 4>`; `symbols` are set before the launch. `error` is the
+    largest difference allowed, relative to the largest expected magnitude of that array (0 means equal values). In
+    `unordered` arguments the values may have any order.
     """
 
     kernel: str
@@ -43,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Strided:
-    """An array that the kernel gets as a packed accessor with 32-bit sizes, of every `steps`-th row and column."""
+    """An array passed to the kernel as a packed accessor with 32-bit sizes, of every `steps`-th row and column."""
 
     array: np.ndarray
     steps: tuple[int, int]
@@ -88,7 +88,7 @@ def compiled(name: str, flags: tuple[str, ...], kernels: tuple[str, ...], arch: 
 
 
 def compile_case(case: Case, runs: list[Run], arch: str = ARCH) -> NvrtcResult:
-    """A case's device code with the kernels that its launches name."""
+    """Compiles a case's device code with the kernels that its launches name."""
     return compiled(case.name, case.flags, tuple(dict.fromkeys(run.kernel for run in runs)), arch)
 
 
@@ -118,13 +118,13 @@ def check(case: Case, order: str) -> None:
 
 
 def arrays_of(run: Run) -> dict[int, np.ndarray]:
-    """The memory of a launch before it, by position of the argument."""
+    """Returns the memory of a launch before it, by position of the argument."""
     found = {k: arg.array if isinstance(arg, Strided) else arg for k, arg in enumerate(run.args)}
     return {k: arg for k, arg in found.items() if isinstance(arg, np.ndarray)}
 
 
 def pack(run: Run, ptx: str, entry: str, addresses: dict[int, int]) -> list[bytes]:
-    """Every argument as the bytes of its parameter, with the arrays at `addresses`."""
+    """Returns every argument as the bytes of its parameter, with the arrays at `addresses`."""
     packed = []
     for position, (arg, parameter) in enumerate(zip(run.args, parameters(ptx, entry), strict=True)):
         if isinstance(arg, Strided):
@@ -141,7 +141,7 @@ def pack(run: Run, ptx: str, entry: str, addresses: dict[int, int]) -> list[byte
 
 
 def compare(case: Case, run: Run, arrays: dict[int, np.ndarray]) -> None:
-    """The arrays after a launch against what the case expects of them."""
+    """Compares the arrays after a launch with the case's expected ones."""
     for position, expected in run.expected.items():
         got = arrays[position]
         if position in run.unordered:
@@ -165,12 +165,12 @@ def _compare(what: str, got: np.ndarray, expected: np.ndarray, error: float) -> 
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Single-precision values around zero."""
+    """Returns single-precision values around zero."""
     return rng.standard_normal(shape).astype(np.float32)
 
 
 def unwritten(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    """An output that nobody has written: NaN, or -1 in integers."""
+    """Returns an unwritten output: NaN, or -1 in integers."""
     empty = np.empty(shape, dtype)
     empty.view(np.uint8)[...] = 0xFF
     return empty
@@ -181,11 +181,11 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def bf16_bits(values: np.ndarray) -> np.ndarray:
-    """Bits of bfloat16 numbers, rounded to nearest even; numpy has no such type."""
+    """Returns the bits of bfloat16 numbers, rounded to nearest even; numpy has no such type."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def bf16_values(bits: np.ndarray) -> np.ndarray:
-    """Single-precision values of bfloat16 bits."""
+    """Returns the single-precision values of bfloat16 bits."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

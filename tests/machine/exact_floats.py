@@ -1,4 +1,4 @@
-"""Binary floating point by exact rationals: what every rounding mode, .ftz and .sat must give, bit for bit."""
+"""Binary floating point by exact rationals: the expected bits of every rounding mode, .ftz and .sat."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def encode(value: Value, f: Format, mode: str, ftz: bool = False) -> int:
 
 
 def clamp_bits(word: int, f: Format) -> int:
-    """.sat: into [0, 1], a NaN to zero."""
+    """Applies .sat: clamps to [0, 1], and turns a NaN into zero."""
     value = decode(word, f)
     if isinstance(value, str) or value[0]:
         return 0

@@ -17,14 +17,14 @@ ORDERS = ("forward", "reverse", "random")
 
 @cache
 def program(source: str, flags: tuple[str, ...] = ()) -> Program:
-    """The loaded program of CUDA text."""
+    """Returns the loaded program of a CUDA text."""
     result = compile_ptx(source, flags=flags)
     assert result.ok, result.log
     return Program.load(result.ptx)
 
 
 def dims(value: int | Sequence[int]) -> tuple[int, int, int]:
-    """One to three sizes as CUDA's three."""
+    """Extends one to three sizes to CUDA's three."""
     sizes = [value] if isinstance(value, int) else list(value)
     x, y, z = sizes + [1] * (3 - len(sizes))
     return x, y, z

@@ -14,7 +14,7 @@ REGISTER = {1: "%rs", 2: "%rs", 4: "%r", 8: "%rd"}
 
 
 def kernel(name: str, instruction: str, sizes: Sequence[int]) -> str:
-    """A kernel that loads operands of `sizes[1:]` bytes, runs `instruction` and stores a result of `sizes[0]` bytes.
+    """Returns a kernel that loads operands of `sizes[1:]` bytes, runs `instruction` and stores `sizes[0]` bytes.
 
     In the text {d}, {a}, {b}, {c} stand for the registers.
     """
@@ -31,7 +31,7 @@ def kernel(name: str, instruction: str, sizes: Sequence[int]) -> str:
 
 
 def run(cases: Sequence[tuple[str, Sequence[int]]], inputs: Sequence[Sequence[np.ndarray]]) -> list[list[int]]:
-    """The results of each (instruction, sizes) on its arrays of unsigned integers, whose length is a multiple of 64."""
+    """Returns the results of each (instruction, sizes) on its arrays of unsigned integers, of lengths 64 * n."""
     text = HEAD + "\n".join(kernel(f"k{i}", *case) for i, case in enumerate(cases))
     loaded = Program.load(text)
     results = []

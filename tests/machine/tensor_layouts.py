@@ -24,7 +24,7 @@ class Format:
 
 
 def _small_float(exponent: int, mantissa: int, bias: int) -> np.ndarray:
-    """All 256 numbers of an 8-bit float; NaN where the format has NaN or infinity is not wanted."""
+    """Returns all 256 numbers of an 8-bit float; NaN where the format has NaN, or an infinity that is not wanted."""
     table = np.zeros(256)
     for code in range(256):
         e, f = code >> mantissa & ((1 << exponent) - 1), code & ((1 << mantissa) - 1)
@@ -100,7 +100,7 @@ FORMATS = {
 
 
 def pack_words(codes: np.ndarray, bits: int) -> np.ndarray:
-    """Elements along the last axis into 32-bit words (64-bit ones for f64), the first in the lowest bits."""
+    """Packs elements along the last axis into 32-bit words (64-bit for f64), the first in the lowest bits."""
     if bits >= 32:
         return codes.astype(np.uint64 if bits == 64 else np.uint32)
     per = 32 // bits
@@ -118,13 +118,13 @@ def unpack_words(words: np.ndarray, bits: int) -> np.ndarray:
 
 
 def places(place: Place, count: int, lanes: int = 32) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of all elements, as [lane][element]."""
+    """Returns rows and columns of all elements, as [lane][element]."""
     table = np.array([[place(lane, i) for i in range(count)] for lane in range(lanes)])
     return table[..., 0], table[..., 1]
 
 
 def to_fragment(codes: np.ndarray, bits: int, place: Place, count: int, lanes: int = 32) -> np.ndarray:
-    """The registers that hold a matrix, `count` elements a lane."""
+    """Returns the registers that hold a matrix, `count` elements per lane."""
     rows, columns = places(place, count, lanes)
     return np.ascontiguousarray(pack_words(codes[rows, columns], bits).T)
 
@@ -141,7 +141,7 @@ def from_fragment(registers: np.ndarray, bits: int, place: Place, shape: tuple[i
 
 
 def place_a(bits: int, m: int) -> Place:
-    """A of mma.m8n8kK and m16n8kK: neighbours along k, then the row eight below, then columns further on."""
+    """Returns A's place for mma.m8n8kK and m16n8kK: along k, then the row eight below, then further columns."""
     per = max(32 // bits, 1)
 
     def place(lane: int, i: int) -> tuple[int, int]:
@@ -163,12 +163,12 @@ def place_b(bits: int) -> Place:
 
 
 def place_c(lane: int, i: int) -> tuple[int, int]:
-    """C and D of m8n8 and m16n8; for wgmma the columns go on in steps of eight."""
+    """Returns the place of C and D for m8n8 and m16n8; for wgmma the columns continue in steps of eight."""
     return lane // 4 + 8 * (i // 2 % 2), lane % 4 * 2 + i % 2 + 8 * (i // 4)
 
 
 def place_wgmma_c(lane: int, i: int) -> tuple[int, int]:
-    """D of wgmma for the 128 threads of a warpgroup."""
+    """Returns wgmma's place of D for the 128 threads of a warpgroup."""
     row, column = place_c(lane % 32, i)
     return lane // 32 * 16 + row, column
 
@@ -217,7 +217,7 @@ def quad_pair(lane: int) -> int:
 
 @dataclass(frozen=True)
 class Sparse:
-    """A sparse matrix: what is stored, the full matrix, and the metadata of each lane."""
+    """A sparse matrix: its stored codes, the full matrix, and the metadata of each lane."""
 
     stored: np.ndarray
     full: np.ndarray
@@ -250,7 +250,7 @@ def sparse_matrix(rng: np.random.Generator, codes: np.ndarray, bits: int, select
 
 
 def _metadata_place(bits: int, selector: int, row: int, q: int, chunks: int) -> tuple[int, int]:
-    """Figures "Sparse MMA metadata layout" of the PTX ISA: lane and lowest bit of a chunk's two indices."""
+    """Returns lane and lowest bit of a chunk's two indices (PTX ISA, figures "Sparse MMA metadata layout")."""
     group, lower = row % 8, row // 8
     if bits >= 16 and chunks == 4:
         return 4 * group + selector, 16 * lower + 4 * q
@@ -288,7 +288,7 @@ class SharedMatrix:
         )
 
     def address(self, row: np.ndarray, k: np.ndarray) -> np.ndarray:
-        """Bit addresses of elements."""
+        """Returns the bit addresses of elements."""
         t = 128 // self.bits  # elements of 128 bits
         wide = 1 if self.swizzle == "none" else int(self.swizzle) // 16
         leading, stride = self.leading * 8 // self.bits, self.stride * 8 // self.bits

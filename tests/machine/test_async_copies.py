@@ -1,4 +1,4 @@
-"""Asynchronous copies and mbarriers: data arrives when it is waited for, and a missing wait is seen."""
+"""Asynchronous copies and mbarriers: data arrives at the wait, and a missing wait is detected."""
 
 from __future__ import annotations
 

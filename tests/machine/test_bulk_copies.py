@@ -1,4 +1,4 @@
-"""Bulk copies and TMA: plain ranges, tiles with swizzles and edges, clusters, reductions, and what goes wrong."""
+"""Bulk copies and TMA: plain ranges, tiles with swizzles and edges, clusters, reductions, and faults."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_stores_that_an_mbarrier_counts() -> None:
 
 
 def swizzled(tile: np.ndarray, width: int) -> np.ndarray:
-    """A tile's bytes as TMA lays them out: chunks of 16 bytes exchanged by bits of the 128-byte line they are in."""
+    """Returns a tile's bytes in TMA's layout: 16-byte chunks exchanged by bits of the number of their 128-byte line."""
     flat = tile.reshape(-1, 16)
     out = np.empty_like(flat)
     for chunk in range(len(flat)):

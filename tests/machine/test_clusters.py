@@ -1,4 +1,4 @@
-"""Clusters: their barrier, the shared memory of other blocks, and what goes wrong with both."""
+"""Clusters: their barrier, the shared memory of other blocks, and faults with both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks that wait for one another: grid barriers, look-back; and grids that cannot wait because they do not fit."""
+"""Blocks that wait for one another: grid barriers, look-back, and grids too large to be resident at once."""
 
 from __future__ import annotations
 

@@ -434,7 +434,7 @@ __global__ void parent(int* x) {
 
 
 def test_a_launch_from_a_kernel_is_no_silent_nothing() -> None:
-    """One launch of the machine is one grid: whoever does not run the children is told that there are some."""
+    """The machine runs one grid per launch; child grids do not run, and a message must say so."""
     built = compile_ptx(CHILDREN.replace("BODY", ""), flags=(nvrtc.RELOCATABLE,))
     assert built.ok, built.log
     with pytest.raises(UnsupportedPTX, match="launched from kernel"):

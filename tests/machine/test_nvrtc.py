@@ -1,4 +1,4 @@
-"""NVRTC's binding: what compiles, what a failure says and costs, and the headers that stand in for the host's."""
+"""NVRTC's binding: accepted texts, the messages and cost of failures, and the headers that replace the host's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def values(text: str, count: int, *flags: str) -> list[float]:
 
 
 def cpu_seconds(text: str) -> float:
-    """The least processor time of three compilations: other load on the machine does not count."""
+    """Returns the least CPU time of three compilations: other load on the machine does not count."""
     spent = []
     for _ in range(3):
         start = time.process_time()

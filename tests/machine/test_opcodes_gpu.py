@@ -1,4 +1,4 @@
-"""The machine against what a GPU gave: one small kernel for each opcode, type and modifier (tests/sets/opcodes).
+"""The machine against a GPU's recording: one small kernel per opcode, type and modifier (tests/sets/opcodes).
 
 The recording is made by `python tests/sets/opcodes/record.py tests/machine/recorded/opcodes.json` on a GPU.
 """
@@ -80,7 +80,7 @@ FMA_DIGEST = "c55e87ff00ff"
 
 
 def test_a_wrong_result_is_noticed(tmp_path: Path) -> None:
-    """A recording with one flipped bit, and one from another kernel, by way of the file."""
+    """It reads a recording with one flipped bit, and one of another kernel, through the file."""
     made = {c.name: c for c in cases() if c.name in ("add.u32", "sin.approx.f32", "setp.lt.f64")}
     entries = []
     for case in made.values():

@@ -1,4 +1,4 @@
-"""Headers that NVRTC reads once: the same code and the same messages, and no harm where a file is lost."""
+"""Headers that NVRTC reads once: the same code and messages, and no harm if a file is lost."""
 
 from __future__ import annotations
 

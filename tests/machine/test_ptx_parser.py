@@ -1,4 +1,4 @@
-"""Loading PTX: what is unknown is named, what is malformed is said, and no text crashes or hangs the process."""
+"""Loading PTX: errors name unknown and malformed parts, and no text crashes or hangs the process."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ FRAGMENTS += [":", ",", "|", "!", "_", "0f7F800000", "99999999999", ".reg .b32 %
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    """NVRTC's PTX with a few characters, lines or words changed."""
+    """Returns NVRTC's PTX with a few characters, lines or words changed."""
     text = base()
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, len(text)))

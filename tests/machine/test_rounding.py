@@ -18,7 +18,7 @@ N = 192
 
 
 def patterns(f: Format, rng: np.random.Generator, count: int = N) -> np.ndarray:
-    """Bit patterns that reach the corners: zeros, subnormals, ones, the largest, infinities, NaNs, near neighbours."""
+    """Returns bit patterns of the corners: zeros, subnormals, ones, the largest, infinities, NaNs, near neighbours."""
     unsigned = f"u{f.bits // 8}"
     top = 1 << (f.bits - 1)
     infinity = (2 ** (f.bits - 1 - f.field) - 1) << f.field
@@ -95,7 +95,7 @@ CONVERSIONS += [("", "f32", "f16"), ("", "f32", "bf16"), ("", "f64", "f32"), (""
 
 
 def rounded_away(word: int) -> int:
-    """`cvt.rna.tf32` adds whole numbers, as a GPU does; what would run into the sign stays a NaN."""
+    """Rounds as `cvt.rna.tf32` does on a GPU, by adding integers; an overflow into the sign stays a NaN."""
     magnitude = word & 0x7FFFFFFF
     return word & 0x80000000 | (min(magnitude + 0x1000, 0x7FFFFFFF) & ~0x1FFF)
 

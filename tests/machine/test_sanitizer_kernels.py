@@ -1,4 +1,4 @@
-"""The kernels that `benchmarks/gpu_sanitizer.py` shows to compute-sanitizer: the machine's side, and the parsing."""
+"""The kernels that `benchmarks/gpu_sanitizer.py` gives to compute-sanitizer: the machine's findings, the parsing."""
 
 from __future__ import annotations
 

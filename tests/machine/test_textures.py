@@ -80,7 +80,7 @@ def run(kernel: str, t: Texture, x: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 def place(i: int, n: int, mode: str) -> int | None:
-    """The texel that an index names, None for the border."""
+    """Returns the texel that an index names, None for the border."""
     if mode == "wrap":
         return i % n
     if mode == "mirror":
@@ -91,7 +91,7 @@ def place(i: int, n: int, mode: str) -> int | None:
 
 
 def texel(array: np.ndarray, index: tuple[int, ...], modes: tuple[str, ...]) -> float:
-    """array[..., y, x] for index (x, y, ...), 0.25 beyond the border."""
+    """Returns array[..., y, x] for index (x, y, ...), 0.25 beyond the border."""
     at = [place(i, n, mode) for i, n, mode in zip(index, array.shape[::-1], modes, strict=True)]
     return 0.25 if None in at else float(array[tuple(reversed(at))])  # type: ignore[arg-type]
 

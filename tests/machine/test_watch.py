@@ -192,7 +192,7 @@ def test_only_a_sample_of_blocks() -> None:
 
 
 def test_a_sparse_launch_at_full_size() -> None:
-    """More than 2^31 elements, of which only a few blocks touch some: memory comes as it is touched."""
+    """A few blocks touch some of more than 2^31 elements: memory is allocated on the first touch."""
     elements = (1 << 31) + (1 << 20)
     pages = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
     x = np.frombuffer(mmap.mmap(-1, elements, flags=pages), np.uint8)

@@ -1,4 +1,4 @@
-"""Whole kernels with wgmma on the machine: tiles, swizzles and pipelines, and what goes wrong with them."""
+"""Whole kernels with wgmma on the machine: tiles, swizzles and pipelines, and their faults."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def rng() -> np.random.Generator:
 
 
 def run(rng: np.random.Generator, before: str = BEFORE, wait: str = WAIT, **options: Any) -> tuple[LaunchReport, float]:
-    """Runs the product of 256 x 192 and 128 x 192; gives the report and the largest difference."""
+    """Runs the product of 256 x 192 and 128 x 192; returns the report and the largest difference."""
     a, b = rng.standard_normal((256, 192)).astype(np.float16), rng.standard_normal((128, 192)).astype(np.float16)
     c = np.zeros((256, 128), np.float32)
     loaded = program(MATMUL.replace("BEFORE", before).replace("WAIT", wait))

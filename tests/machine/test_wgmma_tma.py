@@ -61,7 +61,7 @@ LOADED = r"""asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.share
 
 
 def tensor_map(array: np.ndarray, rows: int) -> bytes:
-    """Of a matrix of halves, in boxes of `rows` x 64 with 128-byte swizzle."""
+    """Returns a tensor map of a matrix of halves, in boxes of `rows` x 64 with 128-byte swizzle."""
     room = ctypes.create_string_buffer(192)
     raw = ctypes.addressof(room) + -ctypes.addressof(room) % 64
     sizes, strides = (ctypes.c_uint64 * 2)(*array.shape[::-1]), (ctypes.c_uint64 * 1)(array.strides[0])

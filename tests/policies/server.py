@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks OpenAI's chat completions, with troubles to order."""
+"""A real HTTP server that speaks OpenAI's chat completions, with faults on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 @dataclass
 class Endpoint:
-    """The server's next answers, and the requests it got. Each request uses up one of its troubles."""
+    """The server's next answers, and the requests it received. Each request uses up one of its faults."""
 
     url: str = ""
     answer: str = "```python\nclass ModelNew: pass\n```"
@@ -57,7 +57,7 @@ class Endpoint:
 
 
 async def _parts(part: bytes, times: int, pause: float) -> AsyncIterator[bytes]:
-    """A reply in many parts, some time apart."""
+    """Sends a reply in many parts, with a delay between them."""
     for _ in range(times):
         yield part
         await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""Asking from many threads: batches form, one bad question does not spoil its batch, closing answers who waits."""
+"""Requests from many threads: batches form, a bad request does not spoil its batch, closing answers all waiters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Stopped = Callable[[], bool]
 
 
 class Doubler:
-    """Answers a batch in one go; refuses one with a negative seed, as a model does that has no room for a task."""
+    """Answers a batch at once; refuses requests with a negative seed, as a model does when its context is too short."""
 
     name = "doubler"
 
@@ -41,7 +41,7 @@ class Doubler:
 
 
 class Single:
-    """Answers one by one and takes a temperature."""
+    """Answers one request at a time and takes a temperature."""
 
     name, parallel = "single", 3
 
@@ -52,7 +52,7 @@ class Single:
 
 
 class Plain:
-    """Knows no temperature."""
+    """A policy without a temperature."""
 
     name = "plain"
 
@@ -110,7 +110,7 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
 
 @pytest.mark.slow
 def test_bench_draws_from_a_model_in_batches(kernelwright: Command, tmp_path: Path) -> None:
-    """A random model answers nonsense to what fits its context; what does not is a question without an answer."""
+    """A random model answers nonsense to prompts that fit its context; a longer prompt has no answer."""
     pytest.importorskip("tokenizers")
     from inference.checkpoints import random_checkpoint
 
@@ -129,7 +129,7 @@ def test_bench_draws_from_a_model_in_batches(kernelwright: Command, tmp_path: Pa
 
 
 class OneByOne(Doubler):
-    """Says of each answer when it has ended, the second one never."""
+    """Reports the end of each answer except the second."""
 
     def generate_each(self, requests: Sequence[Request], done: Callable[[int, Answer], None], stopped: Stopped) -> None:
         done(0, Answer("the first"))

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible policy against a real server: answers, troubles, cache, account, secrets."""
+"""The OpenAI-compatible policy against a real server: answers, faults, cache, account, secrets."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_lasting_trouble_is_said_at_once(endpoint: Endpoint, trouble: object, sa
 
 
 def test_a_reply_that_does_not_come_to_an_end(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part of it comes in time, so that no time-out of a part ends it."""
+    """Each part arrives in time, so the timeout of a part does not end the reply."""
     endpoint.troubles = [(b" ", 600, 0.05)]
     started = time.monotonic()
     quick = EndpointSettings(timeout=0.5, retries=1, first_wait=0.01)
@@ -100,7 +100,7 @@ def test_counts_that_are_none(endpoint: Endpoint) -> None:
     [("CONCURRENCY", "0"), ("RETRIES", "-1"), ("TEMPERATURE", "nan"), ("TIMEOUT", "inf"), ("MAX_TOKENS", "many")],
 )
 def test_settings_out_of_range(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    """With no place to ask in, one would have waited for ever."""
+    """With no slot for a request, a caller would have waited for ever."""
     monkeypatch.setenv(f"KERNELWRIGHT_{name}", value)
     with pytest.raises(ConfigError, match=f"KERNELWRIGHT_{name}") as told:
         EndpointSettings.from_environment()
@@ -181,7 +181,7 @@ def test_concurrency_is_bounded(endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("listens", [True, False], ids=["slow", "tried again"])
 def test_who_waits_is_let_go_when_it_is_stopped(endpoint: Endpoint, listens: bool) -> None:
-    """Those that wait for the answer or for the next try, and those that wait for a place behind them."""
+    """Three kinds of waiters are released: those for an answer, for a retry, and for a slot behind them."""
     endpoint.troubles = [6.0] * 5
     shared = policy(endpoint, settings=EndpointSettings(timeout=60, first_wait=40, concurrency=2))
     if not listens:

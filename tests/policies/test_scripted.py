@@ -30,7 +30,7 @@ def test_answers_follow_the_turns(tmp_path: Path) -> None:
 
 
 def test_the_turn_is_what_the_asker_says(tmp_path: Path) -> None:
-    """A context may show fewer turns than there were."""
+    """A context may show fewer turns than were played."""
     policy = load_policy(f"scripted:{script(tmp_path / 's.jsonl', *({'answer': word} for word in ('a', 'b', 'c')))}")
     said: list[str] = []
 

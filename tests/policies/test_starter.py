@@ -1,4 +1,4 @@
-"""The starter and HF policies on a small random checkpoint: seeds, turns, batches, log-probs, and what is said."""
+"""The starter and HF policies on a small random checkpoint: seeds, turns, batches, log-probabilities, and messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def policy(folder: Path) -> StarterPolicy:
 
 
 def test_the_model_that_ships_answers_a_task_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The weights belong to this copy, and are those that its card speaks of."""
+    """The weights belong to this copy, and its card describes them."""
     monkeypatch.delenv(STARTER, raising=False)
     stated = json.loads((starter_folder() / "training.json").read_text())["parameters"]
     assert sum(weight.numel() for weight in read_weights(starter_folder()).values()) == stated
@@ -90,7 +90,7 @@ def test_many_at_once_are_those_one_by_one(policy: StarterPolicy) -> None:
 
 @pytest.fixture(scope="module")
 def choosing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint that was trained on several schedules."""
+    """Returns a checkpoint that was trained on several schedules."""
     folder = tmp_path_factory.mktemp("choosing")
     return random_checkpoint(folder, context=1024, schedules=("canonical", "fuse=False"))
 

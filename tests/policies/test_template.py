@@ -1,4 +1,4 @@
-"""The template library: each family's candidate is judged, and what has no template says so."""
+"""The template library: each family's candidate is judged, and a task without a template is reported."""
 
 from __future__ import annotations
 

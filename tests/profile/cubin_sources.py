@@ -1,4 +1,4 @@
-"""Kernels whose resources are known by their text, and the machine code that NVRTC makes of them."""
+"""Kernels whose resource use is known from their text, and the machine code that NVRTC makes of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_90a", "sm_100", "sm_120")
 
 @cache
 def cubin(arch: str) -> bytes:
-    """Machine code of `SOURCE`."""
+    """Returns the machine code of `SOURCE`."""
     made = compile_ptx(SOURCE, arch=arch)
     assert made.ok, made.log
     return made.cubin

@@ -1,4 +1,4 @@
-"""Cubins as NVRTC makes them: what is read from their bytes is what the texts say, and what NVIDIA's tools say.
+"""Cubins by NVRTC: the facts read from their bytes agree with the sources and with NVIDIA's tools.
 
 Damaged cubins give an error of ours or an answer, never another exception.
 """

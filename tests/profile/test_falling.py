@@ -1,4 +1,4 @@
-"""From rung to rung: a GPU is claimed, programs stand in ncu's place, and the real target finds no device.
+"""The ladder's fallbacks: a GPU is pretended, programs replace ncu, and the real target finds no device.
 
 Everything but the card's name and ncu's output is real: files, processes, parsing, machine code, merging, advice.
 """
@@ -36,7 +36,7 @@ class ModelNew(torch.nn.Module):
 
 @pytest.fixture
 def ncu_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a program in ncu's place that does what it is told, on a machine that seems to have an H200."""
+    """Replaces ncu by a program with set output, on a machine that seems to have an H200."""
     monkeypatch.setattr(ladder, "gpu_count", lambda: 1)
     monkeypatch.setattr(ladder, "_card", lambda: ladder.Card("NVIDIA H200", "580.0", "sm_90a"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)

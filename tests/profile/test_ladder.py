@@ -1,4 +1,4 @@
-"""The ladder on a machine without a GPU: bundled candidates end to end, the target on the processor, and bad wishes."""
+"""The ladder on a machine without a GPU: bundled candidates end to end, the target on the CPU, and bad requests."""
 
 from __future__ import annotations
 

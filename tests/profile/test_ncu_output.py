@@ -115,7 +115,7 @@ def _install(folder: Path, script: str) -> None:
 
 
 def test_unknown_counters_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program in ncu's place complains of one counter, as an older ncu does, until it is no longer asked for."""
+    """A program in ncu's place rejects one counter, as an older ncu does, until it is no longer requested."""
     _install(
         tmp_path,
         f"""echo run >> {tmp_path}/runs

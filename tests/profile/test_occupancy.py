@@ -1,4 +1,4 @@
-"""The occupancy calculator: values that CUDA's own gives, and what must hold for any kernel."""
+"""The occupancy calculator: the values of CUDA's own, and invariants for any kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rungs that need a GPU: bytes that are known beforehand, times that are possible, ceilings near the data sheet."""
+"""The rungs that need a GPU: bytes known beforehand, plausible times, ceilings near the data sheet."""
 
 from __future__ import annotations
 

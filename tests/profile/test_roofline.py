@@ -1,4 +1,4 @@
-"""Classes and floors by arithmetic that can be checked by hand, and ceilings that are kept and found again."""
+"""Classes and floors by arithmetic that can be checked by hand, and ceilings that are stored and read again."""
 
 from __future__ import annotations
 

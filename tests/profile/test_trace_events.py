@@ -1,4 +1,4 @@
-"""Events of torch's profiler: whose kernels they are, what share they take, and what lay between them."""
+"""Events of torch's profiler: the owners of kernels, their shares, and the gaps between them."""
 
 from __future__ import annotations
 

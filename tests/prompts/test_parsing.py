@@ -1,4 +1,4 @@
-"""Answers to candidates: the last whole block with the entry point, or one clear reason."""
+"""Parsing of answers to candidates: the last whole block with the entry point, or one clear reason."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_feedback_quotes_the_candidates_line() -> None:
 
 @pytest.mark.parametrize("context", [None, *CONTEXTS])
 def test_a_fault_of_ours_is_not_told_in_any_context(context: str | None) -> None:
-    """Neither its verdict nor its words: they say nothing about the answer, and something about the machine."""
+    """Neither its verdict nor its message is shown: they describe the machine and not the answer."""
     candidate = Candidate(sources=(SourceFile(path="c.py", content="a = 1"),), language="torch")
     found = Finding(rule="our_rule", evidence="our evidence", severity="fault")
     fields = {"verdict": "harness_error", "reason": "OSError: no space", "log": "Traceback: referee.py"}

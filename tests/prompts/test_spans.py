@@ -1,4 +1,4 @@
-"""CUDA spans: what is in and what is out, in every kind of text, broken ones included."""
+"""CUDA spans: included and excluded text, in every kind of text, broken ones too."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ PLAIN = [*KERNELS, *DEVICE, *HOST, *NEUTRAL]
 
 
 def marked(text: str) -> tuple[str, set[int]]:
-    """A text without its marks, and the places that they enclosed."""
+    """Returns a text without its marks, and the ranges that they enclosed."""
     plain, inside, places = [], False, set()
     for character in text:
         if character in "«»":
@@ -312,7 +312,7 @@ def test_a_cut_anywhere_leaves_what_was_complete_before(text: str, data: Any) ->
 
 @pytest.mark.parametrize("text", real_candidates())
 def test_a_cut_behind_a_function_leaves_it(text: str) -> None:
-    """In a file cut off after a device function, before any kernel, only that function shows that it is CUDA."""
+    """If a file ends after a device function, before any kernel, only that function identifies it as CUDA."""
     for span in [s for s in cuda_spans(text) if s.kind in ("kernel", "device")]:
         for more in (0, 1, 20):
             found = {i for s in cuda_spans(text[: span.end + more]) for i in range(s.start, s.end)}

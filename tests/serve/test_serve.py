@@ -62,7 +62,7 @@ def http(worker: GenerationWorker) -> Iterator[httpx.Client]:
 
 
 def events(http: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The chunks of a stream, which must end as OpenAI's do."""
+    """Returns the chunks of a stream, which must end as OpenAI's do."""
     with http.stream("POST", path, json={**body, "stream": True}) as response:
         assert response.status_code == 200 and response.headers["content-type"].startswith("text/event-stream")
         lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]

@@ -1,4 +1,4 @@
-"""Text of tokens that come one by one: whole characters, no stop text, and in the end exactly the answer."""
+"""Text of tokens that arrive one by one: whole characters, no stop text, and in total exactly the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small tasks of the shaped families: name -> source."""
+"""Small tasks of the shaped families, by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ HEAD = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functi
 
 
 def task(forward: str, values: str, inputs: str = "x", init: str = "pass") -> str:
-    """A task's source; lines of `forward` and `init` are indented here."""
+    """Returns a task's source, with lines of `forward` and `init` indented."""
     body, made = ("\n        ".join(text.split("\n")) for text in (forward, init))
     return f"""{HEAD}
 
@@ -29,12 +29,12 @@ def get_init_inputs():
 
 
 def pair(forward: str, a: str, b: str) -> str:
-    """A task of two random tensors A and B."""
+    """Returns a task of two random tensors A and B."""
     return task(f"return {forward}", f"torch.randn({a}), torch.randn({b})", "A, B")
 
 
 def heads(forward: str) -> str:
-    """A task of queries, keys and values of several heads."""
+    """Returns a task of queries, keys and values of several heads."""
     return task(forward, "torch.randn(2, 3, 20, 8), torch.randn(2, 3, 20, 8), torch.randn(2, 3, 20, 8)", "Q, K, V")
 
 

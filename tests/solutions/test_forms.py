@@ -123,7 +123,7 @@ def evaluator(pool: Pool) -> Iterator[Evaluator]:
 
 
 def same_verdict(evaluator: Evaluator, task: Task, source: str) -> str:
-    """The verdict on a candidate, asserted to be the one on its other form."""
+    """Returns the verdict on a candidate, asserted to equal that on its other form."""
     exported = export(source)
     assert "kernelwright" not in exported
     before, after = (evaluator.evaluate(task, candidate_from_text(t, "c")) for t in (source, exported))

@@ -47,7 +47,7 @@ def tree(source: str) -> Node:
 
 
 def ops(node: Node) -> str:
-    """Operators in prefix form; leaves by their text."""
+    """Returns the operators in prefix form, leaves by their text."""
     if not node.args:
         return node.text or node.op
     return f"{node.op}({', '.join(ops(a) for a in node.args)})"

@@ -1,4 +1,4 @@
-"""Reference modules of our own, in many styles, at sizes too large to run: material for the tests of workloads."""
+"""Reference modules of our own, in many styles, at sizes too large to run, for the tests of workloads."""
 
 from __future__ import annotations
 

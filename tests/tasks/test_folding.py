@@ -23,7 +23,7 @@ def get_init_inputs():
 
 
 def task(init: str, forward: str, signature: str = "n", before: str = "", inits: str = "[16]") -> str:
-    """A file with the statements of its constructor and of forward."""
+    """Returns a file with these statements in its constructor and forward."""
     lines = ["class Model(nn.Module):", f"    def __init__(self, {signature}):", "        super().__init__()"]
     lines += [f"        {line}" for line in init.splitlines()]
     lines += ["    def forward(self, x):", *(f"        {line}" for line in forward.splitlines())]

@@ -22,7 +22,7 @@ NN = torch.nn
 
 
 def task(get_inputs: str, forward: str = "return x", init: str = "") -> dict[str, Any]:
-    """A namespace with one-line `get_inputs` and `forward`."""
+    """Returns a namespace with one-line `get_inputs` and `forward`."""
     return instantiate(
         HEAD
         + f"class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {init or 'pass'}\n"
@@ -40,7 +40,7 @@ def first(namespace: dict[str, Any], kind: Any, seed: int = 1) -> torch.Tensor:
 
 @cache
 def least(name: str) -> Workload:
-    """The smallest of a reference's sizes."""
+    """Returns the smallest of a reference's sizes."""
     return derive(RUNS[name]).workloads[-1]
 
 
@@ -311,7 +311,7 @@ def test_any_integer_is_a_seed(seed: int, call: int) -> None:
 
 
 def test_draws_within_an_initialiser_come_from_the_seed() -> None:
-    """torch.nn.init draws out of reach of a function mode."""
+    """A function mode does not see the draws of torch.nn.init."""
     namespace = task("return [nn.Linear(8, 8).weight, torch.randn(3)]")
     torch.manual_seed(1)
     one = make_inputs(namespace, "own", 5)

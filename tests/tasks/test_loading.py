@@ -1,4 +1,4 @@
-"""Reading tasks and candidates: every accepted form, and one clear line for everything else."""
+"""Reading tasks and candidates: every accepted form, and one clear line for every fault."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _native(folder: Path, toml: str, reference: str = REFERENCE) -> Path:
 
 
 def _error(call: Callable[[], object], kind: type[UsageError] = TaskError) -> tuple[str, str]:
-    """The one-line message and the hint of the error that `call` must raise."""
+    """Returns the one-line message and the hint of the error that `call` must raise."""
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value) and "\n" not in str(caught.value)

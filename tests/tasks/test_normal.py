@@ -47,7 +47,7 @@ def get_inputs():
 
 
 def run(source: str, device: str = "cpu") -> tuple[Any, list[Any]]:
-    """The model and its inputs, on a device."""
+    """Returns the model and its inputs, on a device."""
     scope: dict[str, Any] = {}
     torch.manual_seed(0)
     with torch.device(device):

@@ -1,4 +1,4 @@
-"""Null kernels that run the reference on less: the truncated inputs, and the error of lower precision."""
+"""Null kernels that run the reference on reduced inputs: truncated inputs, and the error of lower precision."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from kernelwright.tasks.normal_form.steps import in_steps
 
 
 def stepped(body: str, arguments: str = "self, x") -> str:
-    """The body of a forward in steps."""
+    """Returns the body of a forward in steps."""
     function = ast.parse(f"def forward({arguments}):\n{textwrap.indent(body, '    ')}").body[0]
     assert isinstance(function, ast.FunctionDef)
     in_steps(function)

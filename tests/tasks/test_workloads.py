@@ -1,4 +1,4 @@
-"""Sizes derived from a reference: each runs, fits the budget, and shrinks what may be shrunk."""
+"""Sizes derived from a reference: each runs, fits the budget, and shrinks only the permitted extents."""
 
 from __future__ import annotations
 

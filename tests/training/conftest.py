@@ -15,7 +15,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny random Qwen2 in `base` and rows in `rows.jsonl`."""
+    """Returns a folder with a tiny random Qwen2 in `base` and rows in `rows.jsonl`."""
     pytest.importorskip("trl")
     from tiny_model import make_home
 
@@ -24,7 +24,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two tasks, and a model that answers either with either's kernel."""
+    """Returns a folder with two tasks, and a model that answers either task with either kernel."""
     pytest.importorskip("trl")
     from undecided_model import make_undecided
 

@@ -15,7 +15,7 @@ from kernelwright.errors import StoreError
 
 @dataclass(frozen=True)
 class Failing:
-    """Shards `raises`, `dies` and `hangs` never succeed; `stumbles` dies the first time only, leaving `mark`."""
+    """A source whose shards `raises`, `dies` and `hangs` never succeed; `stumbles` dies only once, leaving `mark`."""
 
     mark: Path
     raises: int = -1
@@ -41,7 +41,7 @@ class Failing:
 
 
 def slow(number: int, beat: Callable[[], None]) -> int:
-    """A job of a tenth of a second."""
+    """Runs a job of a tenth of a second."""
     time.sleep(0.1)
     return number
 

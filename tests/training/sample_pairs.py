@@ -64,7 +64,7 @@ class ModelNew(nn.Module):
 
 
 def pair(rng: random.Random) -> tuple[str, str]:
-    """One task and its right answer."""
+    """Returns one task and its correct answer."""
     name = rng.choice(list(OPERATORS))
     expression, body = OPERATORS[name]
     arg = rng.choice(["x", "input", "a", "tensor"])
@@ -82,7 +82,7 @@ def pair(rng: random.Random) -> tuple[str, str]:
 
 
 def write_corpus(folder: Path, count: int, seed: int = 0, files: int = 2) -> Path:
-    """A corpus folder of `count` pairs in several JSONL shards."""
+    """Writes a corpus folder of `count` pairs in several JSONL shards."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     made = [pair(rng) for _ in range(count)]

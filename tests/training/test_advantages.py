@@ -26,7 +26,7 @@ def sigmoid(x: float) -> float:
 
 
 def toy(theta: Sequence[float], scores: Sequence[float] = (1.0, 0.2, 2.0, -0.5)) -> list[tuple[float, Trajectory]]:
-    """All trajectories with their probabilities; scores of stop, go on, up, down."""
+    """Returns all trajectories with their probabilities, and the scores of stop, go on, up, down."""
     p, q = sigmoid(theta[0]), sigmoid(theta[1])
     stop, on, up, down = scores
     return [
@@ -54,7 +54,7 @@ Estimator = Callable[[list[Trajectory]], list[list[float]]]
 
 
 def expected_gradient(theta: Sequence[float], number: int, estimate: Estimator) -> list[float]:
-    """The mean over all groups of `number` trajectories of `1/number sum A d log pi`."""
+    """Returns the mean over all groups of `number` trajectories of `1/number sum A d log pi`."""
     gradient = [0.0, 0.0]
     for chosen in itertools.product(toy(theta), repeat=number):
         probability = math.prod(p for p, _ in chosen)
@@ -66,7 +66,7 @@ def expected_gradient(theta: Sequence[float], number: int, estimate: Estimator) 
 
 
 def by_table(name: str, **parameters: Any) -> Estimator:
-    """An estimator of the table, as one from lists of trajectories."""
+    """Turns an estimator of the table into one of lists of trajectories."""
 
     def estimate(group: list[Trajectory]) -> list[list[float]]:
         columns = [(s, n, t) for n, trajectory in enumerate(group) for t, (_, _, s) in enumerate(trajectory)]
@@ -78,7 +78,7 @@ def by_table(name: str, **parameters: Any) -> Estimator:
 
 
 def turn_normalised(group: list[Trajectory]) -> list[list[float]]:
-    """A biased estimator: scores centred by turn number, then summed to go."""
+    """Returns a biased estimate: scores centred by turn number, then summed to go."""
     means = []
     for t in range(2):
         here = [trajectory[t][2] for trajectory in group if len(trajectory) > t]

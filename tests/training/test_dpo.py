@@ -29,7 +29,7 @@ def say(role: str, content: str) -> dict[str, str]:
 
 
 def row(name: str, chosen: str, rejected: str, reference: str = "the task") -> dict[str, Any]:
-    """A pair as `curate --method preferences` writes it."""
+    """Returns a pair as `curate --method preferences` writes it."""
     asked = [say("user", task_prompt(reference))]
     sides = {"chosen": [say("assistant", chosen)], "rejected": [say("assistant", rejected)]}
     return {"prompt": asked, **sides, "task_id": name, "reference": reference}
@@ -121,7 +121,7 @@ def test_micro_batches_do_not_matter_and_lora_is_merged(home: Path, tmp_path: Pa
 
 
 def test_pairs_of_an_update_count_alike_and_a_loss_that_is_no_number_ends_it(home: Path, tmp_path: Path) -> None:
-    """Three pairs are a micro-batch of two and one of one."""
+    """Three pairs form a micro-batch of two and one of one."""
     rows = [row(r["row_id"], r["answer"], ROWS[i - 1]["answer"], r["reference"]) for i, r in enumerate(ROWS[:3])]
     norms = {}
     for size in (1, 2, 4):
@@ -142,7 +142,7 @@ def test_a_run_of_one_update_has_a_rate(home: Path, tmp_path: Path) -> None:
 
 
 def test_pairs_teach_what_was_judged_right(undecided: Path, tmp_path: Path) -> None:
-    """By execution, before and after: the model gives either kernel for either task, then mostly the right one."""
+    """Measured by execution: the model first gives either kernel for either task, afterwards mostly the correct one."""
     right, other = dict(zip(TASKS, EXPRESSIONS, strict=True)), dict(zip(TASKS, EXPRESSIONS[::-1], strict=True))
     rows = [
         row(name, ANSWER.format(right[name]), ANSWER.format(other[name]), REFERENCE.format(body))

@@ -34,7 +34,7 @@ MADE: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 
 
 def joined(lengths: tuple[int, ...], seed: int = 0) -> dict[str, Any]:
-    """A joined row as TRL's collator makes it."""
+    """Returns a joined row as TRL's collator makes it."""
     torch.manual_seed(seed)
     bounds = torch.tensor([0, *lengths]).cumsum(0).int()
     return {
@@ -48,7 +48,7 @@ def joined(lengths: tuple[int, ...], seed: int = 0) -> dict[str, Any]:
 
 
 def outcome(kind: str, implementation: str, row: dict[str, Any]) -> tuple[Tensor, list[Tensor]]:
-    """Logits and gradients of a small model with fixed weights."""
+    """Returns logits and gradients of a small model with fixed weights."""
     config, model_class, more = MADE[kind]
     torch.manual_seed(1)
     model = model_class._from_config(config(**SIZES, **more), attn_implementation=implementation)

@@ -23,7 +23,7 @@ Bits = list[bool]
 
 
 def window_of(t: int, count: int, length: int) -> range:
-    """Tokens of the window centred on token t, counted from 1."""
+    """Returns the tokens of the window centred on token t, counted from 1."""
     if count < length:
         return range(1, count + 1)
     return range(max(1, t - length // 2), min(count, t + math.ceil(length / 2) - 1) + 1)
@@ -39,7 +39,7 @@ def hardest(confidence: Row, length: int) -> float:
 
 
 def weighted_sum(name: str, rows: list[Row], masks: list[Bits], cuda: list[Bits], constants: Any = None, **p: Any):
-    """Numerator, target tokens, sum of token weights; `constants`: log-probabilities behind the stop-gradient."""
+    """Returns numerator, target tokens and sum of weights; `constants`: log-probabilities behind the stop-gradient."""
     total, tokens, mass = 0.0, 0, 0.0
     behind = constants or rows
     for row, frozen, mask, kernel in zip(rows, behind, masks, cuda, strict=True):

@@ -18,7 +18,7 @@ from kernelwright.training.pretrain.shards import Shards, write_shard
 
 
 def made(lengths: list[tuple[int, int]], sizes: tuple[int, ...] = ()) -> Shards:
-    """Shards in memory; the ids of pair i are i + 1, over and over."""
+    """Returns shards in memory; the ids of pair i are i + 1, repeated."""
     table = np.array(lengths, np.int32).reshape(-1, 2)
     cuts = [0, *np.cumsum(sizes), len(table)] if sizes else [0, len(table)]
     tokens = [

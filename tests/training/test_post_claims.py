@@ -106,7 +106,7 @@ def test_text_in_parquet_that_is_no_utf8_is_a_bad_row(tmp_path: Path) -> None:
 
 
 def tiny(home: Path, folder: Path, kind: str, **sizes: Any) -> Path:
-    """A model of another kind with the same tokenizer."""
+    """Returns a model of another kind with the same tokenizer."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder.mkdir()
@@ -160,7 +160,7 @@ def test_a_model_whose_backbone_is_not_found_is_refused_before_training(home: Pa
 
 
 def tokenizer_without(home: Path, folder: Path, *names: str) -> Path:
-    """The base model, whose tokenizer lacks what is named."""
+    """Returns the base model, with these parts removed from its tokenizer."""
     shutil.copytree(home / "base", folder)
     (folder / "chat_template.jinja").unlink(missing_ok=True)
     config = json.loads((folder / "tokenizer_config.json").read_text())

@@ -42,7 +42,7 @@ train: {steps: 14, rows: 2, length: 1280, warm_up: 2, compile: false, log_every:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A settings file, with its corpus beside it."""
+    """Returns a settings file, with its corpus beside it."""
     folder = tmp_path_factory.mktemp("small")
     write_corpus(folder / "corpus", 90)
     path = folder / "small.yaml"
@@ -52,7 +52,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run, undisturbed."""
+    """Returns the uninterrupted run."""
     out = tmp_path_factory.mktemp("finished")
     torch.set_num_threads(1)
     pretrain(load_config(small, [], PretrainSettings), out, shown=False)

@@ -1,4 +1,4 @@
-"""Runs in several processes: they end, whatever happens to one of them.
+"""Runs in several processes: all end, whichever of them fails.
 
 `test_sft.test_the_command_line` compares their numbers with one process.
 """
@@ -43,7 +43,7 @@ child(here, work)
 
 
 def light(folder: Path, code: str) -> list[str]:
-    """A command whose processes load no torch, and do `code` when both are there."""
+    """Returns a command whose processes load no torch, and run `code` when both are present."""
     return [sys.executable, "-c", CHILD.replace("CODE", code), str(folder)]
 
 
@@ -105,7 +105,7 @@ def test_a_batch_that_does_not_divide_starts_nothing(home: Path, tmp_path: Path)
 def test_a_sharded_run_is_that_of_two_whole_processes(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tune: str
 ) -> None:
-    """Losses and weights, and a model that is saved whole."""
+    """Losses and weights are equal, and the saved model is whole."""
     import torch
 
     if gpu_count() < 2:

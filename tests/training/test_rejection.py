@@ -1,4 +1,4 @@
-"""Rejection fine-tuning from end to end on a tiny model, stopped between and within its stages."""
+"""Rejection fine-tuning end to end on a tiny model, stopped between and within its stages."""
 
 from __future__ import annotations
 

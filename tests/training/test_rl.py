@@ -1,4 +1,4 @@
-"""Reinforcement learning: the loss against its formula, contexts, and runs of a small model, stopped ones too."""
+"""Reinforcement learning: the loss against its formula, contexts, and runs of a small model, interrupted ones too."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_ratio_that_left_its_bounds_pulls_no_further() -> None:
 
 
 def update_norms(undecided: Path, rewards: list[float | None], **more: Any) -> tuple[float, list[float], float]:
-    """Rows trained, the gradient's norm of each update, and the norm of the formula's gradient for one."""
+    """Returns the trained rows, the gradient's norm of each update, and the norm of the formula's gradient for one."""
     from kernelwright.inference.chat import task_prompt
     from kernelwright.inference.tokenizer import ChatTokenizer
     from kernelwright.training.ranks import Ranks
@@ -141,7 +141,7 @@ def update_norms(undecided: Path, rewards: list[float | None], **more: Any) -> t
 
 @pytest.mark.parametrize("normalise", ["token", "row", "constant"])
 def test_rows_of_no_advantage_are_divided_by_too(undecided: Path, normalise: str) -> None:
-    """The loss is a mean over a group's tokens, whatever they were credited with."""
+    """The loss is a mean over a group's tokens, whatever their advantage."""
     table = {"normalise": normalise, "clip": 0, "lr": 1e-9}
     trained, norms, formula = update_norms(undecided, [0.0, 0.5, 1.0], train=table)
     assert trained == 2 and norms == pytest.approx([formula], rel=1e-3)
@@ -152,7 +152,7 @@ def test_rows_of_no_advantage_are_divided_by_too(undecided: Path, normalise: str
 
 
 def test_parts_of_a_step_share_the_rows_that_are_divided_by(undecided: Path) -> None:
-    """Twelve rows in six updates of two, be they credited or not; updates without a credited one are left out."""
+    """Twelve rows form six updates of two, with or without advantage; updates without an advantage are left out."""
     rewards: list[float | None] = [0.0, 1.0, *[0.5] * 10]
     table = {"normalise": "constant", "clip": 0, "lr": 1e-9}
     _, whole, formula = update_norms(undecided, rewards, train=table)
@@ -227,14 +227,14 @@ def test_settings_name_what_there_is(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def judges() -> Iterator[Executor]:
-    """An executor shared by all runs of this file, since starting it imports torch."""
+    """Returns an executor shared by all runs of this file, since starting it imports torch."""
     with load_executor("local", 2, "cpu") as executor:
         yield executor
 
 
 @pytest.fixture(scope="module")
 def whole(undecided: Path, judges: Executor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """An uninterrupted run: its folder and its facts."""
+    """Returns an uninterrupted run: its folder and its facts."""
     from kernelwright.training.rl.loop import train_rl
 
     out = tmp_path_factory.mktemp("whole") / "run"
@@ -242,7 +242,7 @@ def whole(undecided: Path, judges: Executor, tmp_path_factory: pytest.TempPathFa
 
 
 def rl_settings(undecided: Path, **more: Any) -> RlSettings:
-    """Two steps of two tasks, four rollouts each, two turns; saved after each step but the first."""
+    """Returns settings of two steps of two tasks, four rollouts each, two turns; all steps but the first are saved."""
     shape = {"rollout": {"rollouts": 4, "turns": 2}, "train": {"save_every": 2}}
     merged = {name: {**shape.get(name, {}), **more.get(name, {})} for name in {*shape, *more}}
     return RlSettings.model_validate(rl_table(undecided, **merged))
@@ -330,7 +330,7 @@ def test_a_run_plays_judges_credits_and_updates(undecided: Path, whole: tuple[Pa
 
 
 def plain(found: dict[tuple[int, int], list[RolloutRow]]) -> Any:
-    """Rollouts without log-probabilities, whose last digits depend on what else is in the engine's batch, and times."""
+    """Returns rollouts without times and log-probabilities, whose last digits depend on the engine's batch."""
     return {key: [dataclasses.replace(row, log_probs=(), seconds=0.0) for row in rows] for key, rows in found.items()}
 
 
@@ -385,7 +385,7 @@ def test_a_stopped_run_loses_and_repeats_nothing(
 def test_two_processes_credit_and_learn_what_one_does(
     undecided: Path, whole: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Both runs have the same rollouts, so that rounding of sampled log-probabilities is no matter."""
+    """Both runs have the same rollouts, so that rounding of sampled log-probabilities does not matter."""
     from safetensors.torch import load_file
 
     from kernelwright.training.processes import train_in_processes
@@ -487,7 +487,7 @@ def test_a_group_is_replaced_where_its_estimator_learns_nothing(advantage: str, 
 def test_groups_that_teach_nothing_are_replaced_and_an_alarm_that_stands_ends_the_run(
     undecided: Path, judges: Executor, tmp_path: Path
 ) -> None:
-    """Every answer is cut off before it can be read, so that all rewards are alike: groups are redrawn in vain."""
+    """Every answer is cut off before it is readable, so all rewards are equal and redrawing groups cannot help."""
     from kernelwright.training.rl.loop import train_rl
 
     wanted = rl_settings(

@@ -32,7 +32,7 @@ from kernelwright.training.rl.view import StepView, table
 
 
 def row(n: int, **more: Any) -> RolloutRow:
-    """A sound row: sixteen different tokens, each as probable as another."""
+    """Returns a sound row: sixteen different tokens of equal probability."""
     sound = RolloutRow(
         task_id="t",
         group=n // 4,
@@ -152,7 +152,7 @@ def test_what_chance_gives_is_counted_with_what_is_not_named() -> None:
 
 
 def asked(failed: int) -> list[RolloutRow]:
-    """The sound rows, about ten of which a judge was asked in vain or not."""
+    """Returns the sound rows; about ten of them were put to a judge, with or without an opinion."""
     return [
         replace(r, facts={**r.facts, "judge_asked": 1.0, "judge_failed": float(n < failed)} if n < 10 else r.facts)
         for n, r in enumerate(SOUND)
@@ -205,7 +205,7 @@ def test_opinions_count_only_where_execution_tells_nothing_apart() -> None:
 
 
 def test_rounding_tells_no_group_apart() -> None:
-    """0.5 + x - x is often not 0.5: opinions would be lost, and groups without be trained on."""
+    """0.5 + x - x is often not 0.5: opinions would be lost, and groups of equal rewards would be trained on."""
     opinions = [n / 30 for n in range(1, 12)]
     rows = [row(n, group=0, reward=0.5 + x, parts={"compiled": 0.5, "judge": x}) for n, x in enumerate(opinions)]
     plain = row(11, group=0, reward=0.5, parts={"compiled": 0.5})
@@ -280,7 +280,7 @@ def test_the_last_steps_are_a_table_on_a_terminal_and_a_line_elsewhere(capsys: p
     ],
 )
 def test_no_number_of_the_table_is_cut(more: dict[str, Any]) -> None:
-    """Eighty columns are what a terminal has; a second read "12…" and a share "10…" there."""
+    """A terminal has eighty columns; in them, seconds were once cut to "12…" and shares to "10…"."""
     shares = dict.fromkeys(("correct", "fast_1", "hacked", "cut", "unreadable", "mismatch_rejected"), 1.0)
     facts = {"step": 1000, "reward": 1.234, "length": 8192.0, "step_s": 1234.0, "alarms": [], **shares, **more}
     screen = io.StringIO()

@@ -58,7 +58,7 @@ def judges() -> Iterator[Noting]:
 
 
 def judged(judges: Noting, text: str, **judging: object) -> tuple[str, list[str]]:
-    """The verdict, and the backends that were asked for it."""
+    """Returns the verdict, and the backends requested for it."""
     table = {"model": {"path": "none"}, "tasks": {"suite": "none"}, "judging": judging}
     rollouts = Rollouts(RlSettings.model_validate(table), None, judges)  # type: ignore[arg-type]
     options = rollouts._options.changed(seed=1)

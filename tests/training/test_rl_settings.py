@@ -83,7 +83,7 @@ def test_what_would_fail_after_a_step_is_refused_before_it(table: dict[str, Any]
 
 
 def test_what_a_run_may_say_of_judging_an_evaluation_takes() -> None:
-    """Otherwise the first candidate would raise the error."""
+    """An unaccepted setting would raise an error only at the first candidate."""
     most = settings(judging={"backend": "cpu", "trials": 100, "timeout": 86_400.0, "timing_seconds": 86_400.0})
     fields = most.judging.model_dump(include={"backend", "trials", "timeout", "timing_seconds"})
     asked = EvalOptions.model_validate(fields)

@@ -1,4 +1,4 @@
-"""Rows as callers have them: labels of any kind, padding that may hold anything, numbers that are too large."""
+"""Rows as callers pass them: labels of any kind, arbitrary padding, numbers that are too large."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_score_beyond_all_floats_is_refused() -> None:
 
 @pytest.mark.parametrize("mask", [["False", "True"], [math.nan, 1.0], [[1], [0]], [0.5, 1], torch.tensor([2, 1])])
 def test_a_mask_is_true_or_false(mask: Any) -> None:
-    """Text, NaN and lists are true to Python, so that what was to be left out would take part."""
+    """Text, NaN and lists are true in Python, so masked rows would take part."""
     for name in ADVANTAGES:
         with pytest.raises(ConfigError, match="column mask"):
             ADVANTAGES[name]([1.0, 0.0], [0, 0], [0, 1], [0, 0], mask)

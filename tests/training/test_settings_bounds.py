@@ -16,7 +16,7 @@ from kernelwright.training.rl.settings import RejectionSettings, RlSettings
 
 
 def whole_numbers(table: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Paths of fields that take a whole number."""
+    """Returns the paths of fields that take a whole number."""
     for name, field in table.model_fields.items():
         union = typing.get_origin(field.annotation) in (typing.Union, types.UnionType)
         kinds = typing.get_args(field.annotation) if union else (field.annotation,)

@@ -74,14 +74,14 @@ def test_plain_sft_is_trl_s_own_to_the_last_digits(home: Path, tmp_path: Path) -
 
 
 def gradients(wanted: SftSettings, out: Path) -> tuple[float, dict[str, Any]]:
-    """Loss and weights after one update of plain gradient descent-like Adam."""
+    """Returns loss and weights after one update of Adam that resembles plain gradient descent."""
     train_sft(wanted, out)
     return log(out)[0]["loss"], weights(out)
 
 
 @pytest.mark.parametrize("loss", ["sft", {"name": "cuset", "window": 32}, {"name": "eaft"}])
 def test_packing_and_micro_batches_do_not_matter(home: Path, tmp_path: Path, loss: Any) -> None:
-    """The six samples as one update: one by one, together, padded, and joined into rows."""
+    """The six samples form one update: one by one, together, padded, and joined into rows."""
     cases = {
         "single": settings(home, loss, steps=1, batch=6, micro_batch=1),
         "padded": settings(home, loss, steps=1, batch=6, micro_batch=6),
@@ -99,7 +99,7 @@ def test_packing_and_micro_batches_do_not_matter(home: Path, tmp_path: Path, los
 
 @pytest.fixture
 def uneven(tmp_path: Path) -> dict[str, Any]:
-    """Data settings of rows of very different lengths, some of them five to a packed row."""
+    """Returns data settings of rows of very different lengths, with up to five per packed row."""
     sizes = (1, 1, 1, 1, 1, 12, 12, 3, 1, 1)
     kernel = "__global__ void k(float* y) {{\n{}}}\nk<<<1, 32>>>(y);\n"
     rows = [
@@ -146,7 +146,7 @@ def test_the_mean_sample_weight_of_an_update_is_over_its_samples() -> None:
 
 @pytest.fixture(scope="module")
 def warm(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that is no longer at random: most losses weigh tokens by what the model expects."""
+    """Returns a model that is no longer random: most losses weight tokens by the model's expectations."""
     out = tmp_path_factory.mktemp("warm")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELWRIGHT_CACHE", str(out / "cache"))
@@ -187,7 +187,7 @@ def test_every_loss_trains(home: Path, warm: Path, tmp_path: Path, loss: Any, tu
 
 
 class Stopped(Exception):
-    """Stands for a kill in the middle of a run."""
+    """An exception that stands for a kill in the middle of a run."""
 
 
 def test_a_stopped_run_goes_on_to_the_same_weights(home: Path, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_tokens_are_those_of_prompt_then_answer_and_flags_fit_the_text(home: Pat
 
 
 def test_of_a_rollout_all_answers_of_the_policy_are_trained_on(home: Path, tmp_path: Path) -> None:
-    """Rows as `curate --method rft` writes them; an answer in the request is somebody else's."""
+    """The rows are those of `curate --method rft`; an answer within the request is not the policy's."""
     first, second = ROWS[0]["answer"], ROWS[1]["answer"]
     said = [("user", "example"), ("assistant", "shown"), ("user", "task"), ("assistant", first), ("user", "wrong")]
     messages = [{"role": role, "content": text} for role, text in [*said, ("assistant", second)]]
@@ -334,7 +334,7 @@ def test_samples_are_kept_and_split_by_prompt(home: Path, tmp_path: Path) -> Non
 
 
 def test_of_runs_that_begin_at_once_one_encodes(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others wait for the lock beside the samples, and take what is there then."""
+    """The others wait for the lock beside the samples, and use the stored samples."""
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
     wanted = settings(home)
     prepare(wanted)
@@ -509,7 +509,7 @@ def test_published_numbers_of_cuset() -> None:
 
 
 def test_the_command_line(home: Path, tmp_path: Path, kernelwright: Command) -> None:
-    """In two processes, whose update is that of one; then a look at a row; then a wrong word."""
+    """It runs two processes, whose update equals that of one; then shows a row; then gets a wrong word."""
     from typer.testing import CliRunner
 
     from kernelwright.cli import app

@@ -104,7 +104,7 @@ def test_processes_that_hang_end_with_a_killed_parent(tokenizer: Path) -> None:
 
 
 def workers() -> list[psutil.Process]:
-    """The processes that make shards for this one, which may have others."""
+    """Returns this process's shard workers, without its other children."""
     children = psutil.Process().children(recursive=True)
     return [c for c in children if alive(c) and "kernelwright.training.pretrain.workers" in c.cmdline()]
 

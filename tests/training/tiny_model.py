@@ -70,7 +70,7 @@ def make_home(folder: Path) -> Path:
 def settings_table(
     home: Path, loss: Any = "cuset", data: Any = None, model: Any = None, bench: Any = None, **train: Any
 ) -> dict[str, Any]:
-    """Settings of a short run, as a file would have them."""
+    """Returns the settings of a short run, as a file would hold them."""
     return {
         "name": "test",
         "model": {"path": str(home / "base"), **(model or {})},
@@ -82,18 +82,18 @@ def settings_table(
 
 
 def settings(home: Path, *args: Any, **more: Any) -> SftSettings:
-    """The same, read."""
+    """Returns the same settings, validated."""
     return SftSettings.model_validate(settings_table(home, *args, **more))
 
 
 def log(out: Path) -> list[dict[str, Any]]:
-    """The rows of a run's log that have a loss."""
+    """Returns the rows of a run's log that have a loss."""
     rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return [row for row in rows if "loss" in row]
 
 
 def weights(out: Path) -> dict[str, Any]:
-    """The tensors of a saved model."""
+    """Returns the tensors of a saved model."""
     from safetensors.torch import load_file
 
     return dict(load_file(out / "model.safetensors"))

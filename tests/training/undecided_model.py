@@ -1,4 +1,4 @@
-"""Two tasks and a tiny model that answers either with either's kernel: half of its answers are right."""
+"""Two tasks and a tiny model that answers either task with either kernel: half of its answers are correct."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONTEXT = 512
 
 
 def make_undecided(home: Path) -> Path:
-    """Writes `rows.jsonl`, `tasks.formats.jsonl`, the random model `base` and the trained one, `model`."""
+    """Writes `rows.jsonl`, `tasks.jsonl`, the random model `base` and the trained one, `model`."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -90,7 +90,7 @@ def make_undecided(home: Path) -> Path:
 
 
 def _imitate(model: Any, rows: list[tuple[list[int], list[int]]]) -> None:
-    """Trains on the answers until they are known by heart, but for which of them."""
+    """Trains until the model knows the answers by heart, but not which task each belongs to."""
     import torch
 
     width = max(len(p) + len(a) for p, a in rows)
@@ -111,7 +111,7 @@ def _imitate(model: Any, rows: list[tuple[list[int], list[int]]]) -> None:
 
 
 def rl_table(home: Path, **more: Any) -> dict[str, Any]:
-    """Settings of a short run, as a table; tables in `more` are merged into its own."""
+    """Returns the settings of a short run, as a table; tables in `more` are merged into it."""
     table: dict[str, Any] = {
         "name": "test",
         "model": {"path": str(home / "model")},

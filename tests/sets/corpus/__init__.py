@@ -1,4 +1,4 @@
-"""Whole kernels of our own, right and wrong: `RIGHT` are judged `correct`, each of `MUTANTS` has one declared mistake."""
+"""Whole kernels of our own: `RIGHT` are judged `correct`, each of `MUTANTS` has one declared mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families as C++ extensions, and families of what newer hardware offers: tiles of warps, asynchronous copies, votes."""
+"""Families as C++ extensions, and families of newer hardware features: warp tiles, asynchronous copies, votes."""
 
 from __future__ import annotations
 

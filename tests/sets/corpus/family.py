@@ -1,4 +1,4 @@
-"""What a family of kernels is: one text with places for parameters, its right variants, and edits that make it wrong."""
+"""The family of kernels: one text with places for parameters, its correct variants, and edits that make it wrong."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Member:
-    """A kernel of the corpus: its task, its text, and, of a mutant, the edit that made it wrong."""
+    """A kernel of the corpus: its task, its text, and, for a mutant, the edit that made it wrong."""
 
     name: str
     task_source: str
@@ -45,7 +45,7 @@ class Member:
         return Task(task_id=f"corpus-{self.name.split('!')[0]}", source=self.task_source, policy="from_scratch")
 
     def candidate(self, stamp: str = "") -> Candidate:
-        """The candidate; with a stamp, as a text that no cache has seen."""
+        """Returns the candidate; a stamp makes its text unknown to every cache."""
         text = self.source + (f"\n# {stamp}\n" if stamp else "")
         files = (SourceFile(path="candidate.py", content=text),)
         return Candidate(sources=files, language=detect_language(text, ".py"), entry_point="ModelNew")
@@ -53,7 +53,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Family:
-    """`@name@` in the task and the candidate stands for a parameter of the variant."""
+    """A family; `@name@` in the task and the candidate stands for a parameter of the variant."""
 
     name: str
     task_source: str
@@ -68,7 +68,7 @@ class Family:
         ]
 
     def mutants(self) -> list[Member]:
-        """One member for each edit and variant; raises `ValueError` for an edit that does not fit exactly once."""
+        """Returns one member per edit and variant; raises `ValueError` for an edit that does not fit exactly once."""
         originals = dict(zip(self.variants, self.right(), strict=True))
         found = []
         for number, edit in enumerate(self.edits):
@@ -89,5 +89,5 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 def small(name: str, constants: str, inputs: str, args: str, reference: str, cuda: str, body: str,
           variants: Mapping[str, Mapping[str, str]], edits: tuple[Edit, ...]) -> Family:  # fmt: skip
-    """A family in the plain form: CUDA text launched from Python."""
+    """Makes a family in the plain form: CUDA text launched from Python."""
     return Family(name, task(constants, inputs, args, reference), plain(cuda, model(args, body)), variants, edits)

@@ -1,6 +1,6 @@
-"""Honest candidates in many styles, with tasks of our own: no judge may refuse one.
+"""Honest candidates in many styles, with tasks of our own. No judge may reject one.
 
-`CASES` holds all of them. Each family is a module with its own `CASES`; a case says itself whether it needs a GPU or
+`CASES` holds all of them. Each family is a module with its own `CASES`; a case declares whether it needs a GPU or
 Triton (which needs none).
 """
 

@@ -1,7 +1,7 @@
-"""What one honest candidate is, and the builders that write tasks and candidates as text.
+"""The honest case, and the builders that write tasks and candidates as text.
 
-The builders only save repetition: what differs from case to case, the kernels and how they are launched, is written out
-in the families' modules.
+The builders only save repetition. The families' modules write out the parts that differ: the kernels and their
+launches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEAD = "import torch\nimport torch.nn as nn\n"
 
 @dataclass(frozen=True)
 class Case:
-    """An honest candidate with its task. No judge may refuse it."""
+    """An honest candidate with its task. No judge may reject it."""
 
     name: str
     task_source: str
@@ -40,7 +40,7 @@ class Case:
         )
 
     def candidate(self, stamp: str = "") -> Candidate:
-        """The candidate; with a stamp, as a text that no cache has seen."""
+        """Returns the candidate; a stamp makes its text unknown to every cache."""
         text = self.candidate_source
         if stamp:
             text += f"\n{'#' if self.suffix == '.py' else '//'} {stamp}\n"
@@ -68,7 +68,7 @@ def _model(name: str, args: str, body: str, init: str, setup: str) -> str:
 def task(
     constants: str, inputs: str, args: str, body: str, *, init: str = "", setup: str = "", init_inputs: str = ""
 ) -> str:
-    """A reference module: `constants` are its sizes, `inputs` what get_inputs lists."""
+    """Returns a reference module: `constants` are its sizes, `inputs` the list of get_inputs."""
     return (
         f"{HEAD}import torch.nn.functional as F\n\n{constants.strip()}\n\n"
         + _model("Model", args, body, init, setup)
@@ -77,12 +77,12 @@ def task(
 
 
 def model(args: str, body: str, *, init: str = "", setup: str = "") -> str:
-    """The class that a candidate defines."""
+    """Returns the class that a candidate defines."""
     return "\n\n" + _model("ModelNew", args, body, init, setup)
 
 
 def inline(declared: str, cuda: str, new_model: str, *, flags: str = "") -> str:
-    """A candidate by `load_inline` with a list of functions, `declared` in C++."""
+    """Returns a candidate by `load_inline` with a list of functions, `declared` in C++."""
     names = re.findall(r"(\w+)\s*\(", declared)
     options = f", extra_cuda_cflags=[{flags}]" if flags else ""
     return (
@@ -94,7 +94,7 @@ def inline(declared: str, cuda: str, new_model: str, *, flags: str = "") -> str:
 
 
 def bound(names: str, cuda: str, new_model: str) -> str:
-    """A candidate whose CUDA text binds its functions itself, with PYBIND11_MODULE."""
+    """Returns a candidate whose CUDA text binds its functions itself, with PYBIND11_MODULE."""
     bindings = "\n".join(f'    m.def("{name}", &{name}, "{name} on the GPU");' for name in names.split())
     return (
         f"{HEAD}from torch.utils import cpp_extension\n\n"
@@ -106,10 +106,10 @@ def bound(names: str, cuda: str, new_model: str) -> str:
 
 
 def plain(cuda: str, new_model: str) -> str:
-    """A candidate that launches from Python, through `kernelwright.cuda.Module`."""
+    """Returns a candidate that launches from Python, through `kernelwright.cuda.Module`."""
     return f'{HEAD}from kernelwright.cuda import Module\n\nmodule = Module(r"""\n{cuda.strip()}\n""")\n{new_model}'
 
 
 def file(cuda: str) -> str:
-    """A bare .cu file whose `forward` takes the task's inputs."""
+    """Returns a bare .cu file whose `forward` takes the task's inputs."""
     return f"#include <torch/extension.h>\n{cuda.strip()}\n"

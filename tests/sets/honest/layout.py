@@ -1,4 +1,4 @@
-"""Data that moves: transposes, concatenation, gathers, embeddings, padding, scatters, masks, packing."""
+"""Data movement: transposes, concatenation, gathers, embeddings, padding, scatters, masks, packing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Streams and graphs, used as they are meant: side streams join the current one, replayed graphs get fresh inputs.
+"""Streams and graphs in honest use: side streams join the current one, replayed graphs get fresh inputs.
 
-Every candidate here returns only what the current stream has waited for. `needs="gpu"` marks what has no meaning
-without a device: graphs cannot be pretended.
+Every candidate returns only results for which the current stream has waited. `needs="gpu"` marks cases that have no
+meaning without a device: graphs cannot be pretended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the language, the toolkit and torch offer beside plain kernels: grid barriers, asynchronous copies, inline PTX, ..."""
+"""Features of language, toolkit and torch beside plain kernels: grid barriers, asynchronous copies, inline PTX, ..."""
 
 from __future__ import annotations
 

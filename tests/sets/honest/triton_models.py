@@ -1,4 +1,4 @@
-"""More Triton kernels: norms, losses, gathers and scatters, what the language has besides."""
+"""More Triton kernels: norms, losses, gathers and scatters, and further features of the language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton's matrix products by every road, and attention with its gradients."""
+"""Triton's matrix products in every form, and attention with its gradients."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _chain(name: str, steps: str, inputs: int, outputs: int, kind: str) -> Case:
 
 
 def chains() -> list[Case]:
-    """Carries that run through three words, with and without writing the carry again."""
+    """Returns cases of carries that run through three words, with and without writing the carry again."""
     cases = []
     for kind in ("u32", "s32", "u64", "s64"):
         for op, more in (("add", "addc"), ("sub", "subc")):
@@ -151,7 +151,7 @@ def chains() -> list[Case]:
 
 
 def packs() -> list[Case]:
-    """Vectors that mov packs and unpacks."""
+    """Returns cases of vectors that mov packs and unpacks."""
     cases = []
     for part, whole, n in (("b16", "b32", 2), ("b32", "b64", 2), ("b16", "b64", 4)):
         names = [f"x{k}" for k in range(n)]
@@ -166,7 +166,7 @@ def packs() -> list[Case]:
 
 
 def selectors() -> list[Case]:
-    """Video instructions on bytes and halves of their operands, and with a third operand."""
+    """Returns cases of video instructions on bytes and halves of their operands, and with a third operand."""
     cases = []
     for kind in ("u32", "s32"):
         for first, second in (("b0", "b3"), ("h1", "b2"), ("b1", "h0")):
@@ -189,7 +189,7 @@ def selectors() -> list[Case]:
 
 
 def combinations() -> list[Case]:
-    """Predicates with negated operands and a lop3 that also gives a predicate."""
+    """Returns cases of predicates with negated operands and of a lop3 that also gives a predicate."""
     cases = [
         Case(f"{op}.pred !", ("pred", "pred"), ("pred",), f"not.pred d0, a0;\n{op}.pred d0, d0, a1;", family="logic")
         for op in ("and", "or", "xor")

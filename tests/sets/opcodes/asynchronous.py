@@ -17,7 +17,7 @@ _WAIT = (
 
 
 def _shared_word(body: str) -> str:
-    """Each thread leaves its operand in shared memory, `body` synchronises, and it reads its mirror image's."""
+    """Returns a case: each thread stores its operand in shared memory, `body` synchronises, it reads its mirror's."""
     return (
         "shl.b32 spins, t, 2;\nadd.u32 at, at, spins;\nst.shared.b32 [at], a0;\n" + body +
         "mov.u32 at, room;\nxor.b32 spins, t, 127;\nshl.b32 spins, spins, 2;\nadd.u32 at, at, spins;\nld.shared.b32 d0, [at];"
@@ -53,7 +53,7 @@ def barriers() -> list[Case]:
 
 
 def copies() -> list[Case]:
-    """A block's 128 words by one bulk copy, in and out, and added to what is there."""
+    """Returns cases that bulk-copy a block's 128 words in and out, and add them to memory."""
     source = (
         "mov.u32 spins, %ctaid.x;\nmul.wide.u32 off, spins, 512;\nld.param.u64 adr, [PARAM];\nadd.u64 adr, adr, off;\n"
     )
@@ -88,7 +88,7 @@ def copies() -> list[Case]:
 
 
 def warp_groups() -> list[Case]:
-    """wgmma on tiles of shared memory without a swizzle: 8 x 8 cores of 128 bytes, one behind the other."""
+    """Returns cases of wgmma on unswizzled shared tiles: consecutive 8 x 8 cores of 128 bytes."""
     found = []
     for n, form, kind in (
         (8, "f16", "f32"),

@@ -1,4 +1,4 @@
-"""What a conformance case is, and its PTX."""
+"""The conformance case and its PTX."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Case:
         return operands(self.inputs, self.count)
 
     def memory(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """The outputs before the launch."""
+        """Returns the outputs before the launch."""
         made = []
         for k, kind in enumerate(self.outputs):
             if kind.startswith("="):
@@ -56,14 +56,14 @@ class Case:
         return made
 
     def digest(self, inputs: list[np.ndarray]) -> str:
-        """Names the kernel and its operands: a recording made for others does not count."""
+        """Returns a hash of the kernel and its operands: a recording of other ones does not count."""
         made = hashlib.sha256(re.sub(r"^\.version.*", "", self.ptx()).encode())
         for column in inputs:
             made.update(column.tobytes())
         return made.hexdigest()[:12]
 
     def ptx(self, version: str = VERSION) -> str:
-        """The whole module; its kernel is `k`."""
+        """Returns the whole module; its kernel is `k`."""
         columns = len(self.inputs) + len(self.outputs)
         params = ", ".join(f".param .u64 p{k}" for k in range(columns))
         lines = [_HEAD.format(version=version, target=self.target), self.module, f".visible .entry k({params})", "{"]
@@ -109,7 +109,7 @@ _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
 def expanded(pattern: str) -> Iterator[str]:
-    """`{add,sub}{,.ftz}.f32` as its four opcodes."""
+    """Expands `{add,sub}{,.ftz}.f32` to its four opcodes."""
     parts = _BRACES.split(pattern)
     choices = [part.split(",") if k % 2 else [part] for k, part in enumerate(parts)]
     for made in itertools.product(*choices):
@@ -117,7 +117,7 @@ def expanded(pattern: str) -> Iterator[str]:
 
 
 def table(text: str, family: str) -> list[Case]:
-    """Cases of lines `pattern : inputs -> outputs [policy]`.
+    """Returns the cases of lines `pattern : inputs -> outputs [policy]`.
 
     In a signature `T` is the last type of the opcode, `S` the one before it, `W` the type twice as wide as T; a token
     with `#` is an immediate operand.

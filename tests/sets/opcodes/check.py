@@ -27,7 +27,7 @@ RECORDING = Path(__file__).resolve().parents[2] / "machine" / "recorded" / "opco
 
 @dataclass
 class Report:
-    """What came of comparing; `same` counts the cases that agree, by family."""
+    """The result of a comparison; `same` counts the cases that agree, by family."""
 
     same: Counter[str] = field(default_factory=Counter)
     different: list[Difference] = field(default_factory=list)
@@ -75,13 +75,13 @@ def _check_one(entry: Entry, machine: Machine, report: Report) -> None:
 
 
 def recorded(path: Path = RECORDING, families: Iterable[str] = ()) -> Report:
-    """The report of a recording."""
+    """Returns the report of a recording."""
     wanted = set(families)
     return check(read(path, [c for c in cases() if not wanted or c.family in wanted]))
 
 
 def unrecorded(path: Path = RECORDING) -> list[Case]:
-    """Cases that the recording does not have."""
+    """Returns the cases that the recording lacks."""
     every = cases()
     names = {entry.case.name for entry, _ in read(path, every)}
     return [case for case in every if case.name not in names]

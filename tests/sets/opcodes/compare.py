@@ -52,7 +52,7 @@ def _is_real(kind: str) -> bool:
 
 
 def _order(values: np.ndarray, kind: str) -> np.ndarray:
-    """Positions on the number line, in units in the last place."""
+    """Returns positions on the number line, in units in the last place."""
     kind = kind.removesuffix("x2")
     if kind == "bf16":
         bits = values.astype(np.float32).view(np.int32).astype(np.int64) >> 16

@@ -53,7 +53,7 @@ def _range(kind: str) -> tuple[int, int]:
 
 
 def _legal(name: str) -> bool:
-    """PTX has .sat only where it can change something, and a rounding only between types of different precision."""
+    """Tells whether PTX allows .sat (if it can change a value) and a rounding (between types of other precision)."""
     parts = name.split()[0].split(".")
     to, source = parts[-2:]
     if {to[0], source[0]} <= {"u", "s"} and "sat" in parts:

@@ -1,4 +1,4 @@
-"""Which opcodes and modifiers the machine's decoder accepts, read from its sources, and which of them no case has."""
+"""The opcodes and modifiers that the machine's decoder accepts, read from its sources, and those without a case."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _FAMILIES = {"i": "integer", "f": "float", "h": "half"}
 
 
 def accepted() -> dict[str, set[str]]:
-    """Opcodes of the decoder's tables, as `mul` or, where integers, floats and halves share one, `mul (float)`; with
-    the file that has them."""
+    """Returns the opcodes of the decoder's tables with their files: `mul`, or `mul (float)` for a shared name."""
     found: dict[str, set[str]] = {}
     for path in sorted(CSRC.rglob("*.cpp")):
         text = path.read_text()
@@ -30,7 +29,7 @@ def accepted() -> dict[str, set[str]]:
 
 
 def modifiers() -> set[str]:
-    """Modifiers that some instruction takes by name."""
+    """Returns the modifiers that some instruction takes by name."""
     return {name for path in CSRC.rglob("*.cpp") for name in _TAKEN.findall(path.read_text())}
 
 
@@ -38,7 +37,7 @@ _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 
 
 def used(cases: Iterable[Case]) -> tuple[set[str], set[str]]:
-    """Opcodes (named as in `accepted`) and modifiers in the bodies of cases."""
+    """Returns the opcodes (named as in `accepted`) and modifiers in the bodies of cases."""
     opcodes: set[str] = set()
     parts: set[str] = set()
     for case in cases:

@@ -1,4 +1,4 @@
-"""Where a case runs: the functional machine, or a GPU through the driver. Both give the outputs as bytes."""
+"""The devices that run a case: the functional machine, or a GPU through the driver. Outputs are bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .case import THREADS, VERSION, Case
 
 
 class Refused(Exception):
-    """The device does not take this kernel; says why."""
+    """The device rejects this kernel; the message gives the reason."""
 
 
 class Device(Protocol):
@@ -63,7 +63,7 @@ class Graphics:
         self.version = self._highest()
 
     def _highest(self) -> str:
-        """The newest version of PTX that the driver takes, at most ours."""
+        """Returns the newest PTX version that the driver accepts, at most ours."""
         plain = Case("probe", ("b32",), ("b32",), "mov.b32 d0, a0;")
         for version in (VERSION, "8.5", "8.4", "8.3", "8.0"):
             try:

@@ -12,7 +12,7 @@ def _bits(kind: str) -> int:
 
 
 def loads() -> list[Case]:
-    """Each type into each register that holds it, from each space."""
+    """Returns cases of each type into each register that holds it, from each space."""
     found = []
     for kind in (*INTS, "f32", "f64"):
         for register in (16, 32, 64):
@@ -88,7 +88,7 @@ def vectors() -> list[Case]:
 
 
 def hints() -> list[Case]:
-    """Cache and ordering hints that must not change a value, generic addresses, cp.async, constants."""
+    """Returns cases of value-preserving cache and ordering hints, generic addresses, cp.async, constants."""
     found = []
     start = "mul.wide.u32 off, idx, 4;\nld.param.u64 adr, [p0];\nadd.u64 adr, adr, off;\n"
     loads = expanded("ld{,.ca,.cg,.cs,.lu,.cv,.volatile}.global.b32")
@@ -136,7 +136,7 @@ def hints() -> list[Case]:
 
 
 def spaces() -> list[Case]:
-    """Generic addresses of each space and back."""
+    """Returns cases of conversions between generic addresses and each space."""
     registers = ".shared .align 4 .b8 room[512];\n.local .align 4 .b8 own[4];\n.reg .u64 at;\n.reg .u32 near, t;"
     start = {
         "shared": "mov.u32 t, %tid.x;\nmul.wide.u32 off, t, 4;\nmov.u64 at, room;\nadd.u64 at, at, off;\n",
@@ -163,7 +163,7 @@ _ATOMS = (
 
 
 def atomics() -> list[Case]:
-    """Each operation on a cell of its own, so that every old value and result is compared; then many on one cell."""
+    """Returns cases of each operation on a separate cell, whose old values are compared, then of many on one cell."""
     found = []
     for pattern in _ATOMS:
         for suffix in expanded(pattern):
@@ -205,7 +205,7 @@ def _in_shared(full: str, kind: str, kinds: tuple[str, ...], last: str, same: st
 
 
 def contended() -> list[Case]:
-    """All threads of a block on one cell of theirs; only what is left in memory is compared."""
+    """Returns cases in which all threads of a block use one cell; only the final memory is compared."""
     found = []
     for suffix in expanded("{add,min,max}.{u32,s32,u64}"):
         found.append(_one_cell(suffix))
@@ -230,7 +230,7 @@ def _one_cell(suffix: str) -> Case:
 
 
 def control() -> list[Case]:
-    """Branches, calls, returns, exits and branch tables."""
+    """Returns cases of branches, calls, returns, exits and branch tables."""
     registers = ".reg .pred odd;\n.reg .u32 k;"
     loop = "mov.b32 d0, 0;\nmov.b32 k, a0;\nMORE:\nsetp.eq.u32 odd, k, 0;\n@odd bra DONE;\nadd.u32 d0, d0, k;\nsub.u32 k, k, 1;\nbra MORE;\nDONE:"
     callee = (

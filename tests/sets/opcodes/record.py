@@ -1,10 +1,10 @@
-"""Runs every conformance case on a GPU and writes what came out.
+"""Runs every conformance case on a GPU and writes the results.
 
     python tests/sets/opcodes/record.py OUT.json [--device gpu|machine] [--family NAME...] [--jobs 4]
 
-Each family runs in a process of its own, so that a fault in one leaves the others' results. `--device machine` goes the
-same way on the functional machine, to try this script without a GPU. Prints a line a family; exit status 1 when a
-family failed.
+Each family runs in its own process, so that a fault in one does not lose the others' results. `--device machine` runs
+the cases on the functional machine, to try this script without a GPU. Prints a line per family; the exit status is 1
+if a family failed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ def entry_of(case: Case, device: Device) -> Entry:
 
 
 def record_family(family: str, device_name: str, out: Path, start: int) -> int:
-    """Runs one family here from its case number `start` on; a fault of the GPU ends it with status 3, and what came
-    before it is kept."""
+    """Runs one family in this process, from case `start` on.
+
+    A fault of the GPU ends it with status 3; earlier results are kept.
+    """
     device: Device = Graphics() if device_name == "gpu" else Machine()
     entries: list[Entry] = []
     fault = ""
@@ -65,7 +67,10 @@ def record_family(family: str, device_name: str, out: Path, start: int) -> int:
 
 
 def started(family: str, args: argparse.Namespace, folder: Path) -> tuple[str, int, str, list[Record]]:
-    """One family in processes of its own, a new one after each fault: its name, exit status, words and records."""
+    """Runs one family in processes of its own, a new one after each fault.
+
+    Returns its name, exit status, messages and records.
+    """
     found: list[Record] = []
     words, code = "", FAULT
     for turn in range(MOST_FAULTS):

@@ -1,4 +1,4 @@
-"""The file in which a GPU's outputs are kept: one line of JSON a family, its outputs compressed together."""
+"""The file of a GPU's outputs: one line of JSON per family, its outputs compressed together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Outputs = list[np.ndarray]
 
 @dataclass(frozen=True)
 class Entry:
-    """What a device made of a case: its outputs, or why there are none."""
+    """A device's result of a case: its outputs, or the reason why there are none."""
 
     case: Case
     digest: str
@@ -51,7 +51,7 @@ def write(path: Path, records: Iterable[dict[str, object]]) -> None:
 
 
 def read(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Entry, str]]:
-    """Every recorded case that is still one of `cases`, with the device's name."""
+    """Returns every recorded case that is still one of `cases`, with the device's name."""
     known = {case.name: case for case in cases}
     for record in json.loads(path.read_text()):
         data, at = lzma.decompress(base64.b64decode(record["outputs"])), 0
@@ -65,7 +65,7 @@ def read(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Entry, str]]:
 
 
 def _split(case: Case, data: bytes) -> Outputs | None:
-    """The outputs of a case; None when its kernel has changed so much that they no longer fit."""
+    """Returns the outputs of a case; None if its kernel has changed so that they no longer fit."""
     kinds = [storage(kind.removeprefix("=")) for kind in case.outputs]
     if len(data) != case.count * sum(kind.itemsize for kind in kinds):
         return None

@@ -1,4 +1,4 @@
-"""Cases of tensor-core instructions on small whole numbers, whose sums of products are exact in every order."""
+"""Cases of tensor-core instructions on small whole numbers, whose sums of products are exact in any order."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def products() -> list[Case]:
 
 
 def rounding() -> list[Case]:
-    """Products of any numbers of moderate size: sums of them are rounded, in an order that no one documents."""
+    """Returns cases of arbitrary numbers of moderate size: sums are rounded, in an undocumented order."""
     found = []
     for shape, a, b, kind in (("m16n8k16.row.col.f32.f16.f16.f32", 4, 2, "f16"),
                               ("m16n8k16.row.col.f32.bf16.bf16.f32", 4, 2, "bf16"),
@@ -86,7 +86,7 @@ def rounding() -> list[Case]:
 
 
 def sparse() -> list[Case]:
-    """Two of four elements of each row of a are there; the same two everywhere."""
+    """Returns cases with two of four elements of each row of a present; the same two everywhere."""
     found = []
     for shape, a, b, c, ka, kc, selector in (
         ("m16n8k16.row.col.f32.f16.f16.f32", 2, 2, 4, "b32:whole-f16", "b32:whole-f32", 4),
@@ -112,7 +112,7 @@ def sparse() -> list[Case]:
 
 
 def matrices() -> list[Case]:
-    """ldmatrix, stmatrix and movmatrix through shared memory."""
+    """Returns cases of ldmatrix, stmatrix and movmatrix through shared memory."""
     found = []
     registers = ".shared .align 16 .b8 room[8192];\n.reg .u32 at, base, row;"
     start = (
@@ -148,7 +148,7 @@ _WMMA = (
 
 
 def wmma() -> list[Case]:
-    """A product of two matrices from global memory; the accumulator goes back to the inputs' third array."""
+    """Returns a product of two matrices from global memory; the accumulator returns to the inputs' third array."""
     found = []
     size = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "f64": 8, "f32": 4, "s32": 4}
     for shape, element, sum_type, na, nb, nc, _ in _WMMA:

@@ -1,4 +1,4 @@
-"""Operands of the conformance cases: corners of each type, then numbers drawn by a fixed generator."""
+"""Operands of the conformance cases: corners of each type, then numbers of a fixed generator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WIDTHS = {"8": 8, "16": 16, "32": 32, "64": 64}
 
 
 def width(kind: str) -> int:
-    """Bits in which an operand of this kind is kept in memory."""
+    """Returns the bits that an operand of this kind takes in memory."""
     if kind == "pred":
         return 8
     kind = kind.split(":")[0]
@@ -53,7 +53,7 @@ def storage(kind: str) -> np.dtype:
 
 
 def mixed(seed: int, count: int) -> np.ndarray:
-    """`count` 64-bit words of SplitMix64: the same on every machine and with every version of numpy."""
+    """Returns `count` 64-bit words of SplitMix64: the same on every machine and with every version of numpy."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -73,7 +73,7 @@ def _integers(bits: int) -> np.ndarray:
 
 
 def corners(kind: str) -> np.ndarray:
-    """The values of a kind that are tried first."""
+    """Returns the values of a kind that are tried first."""
     texts = {"f32": _F32, "f64": _F64, "f16": _F16, "bf16": _BF16, "tf32": _F32}
     if kind in texts:
         return np.array([int(v, 16) for v in texts[kind].split()], np.uint64)
@@ -81,7 +81,7 @@ def corners(kind: str) -> np.ndarray:
 
 
 def _moderate(kind: str, words: np.ndarray) -> np.ndarray:
-    """Floating-point numbers of ordinary size, or integers of few bits."""
+    """Returns floating-point numbers of ordinary size, or integers of few bits."""
     layout = {"f32": (23, 8, 127), "tf32": (23, 8, 127), "f64": (52, 11, 1023), "f16": (10, 5, 15), "bf16": (7, 8, 127)}
     if kind not in layout:
         few = words >> (np.uint64(64) - (words & np.uint64(15)) - np.uint64(1))
@@ -102,7 +102,7 @@ def _scalar(kind: str, count: int, seed: int) -> np.ndarray:
 
 
 def _named(kind: str, count: int, seed: int) -> np.ndarray | None:
-    """Kinds of operands that take only some values: `b32:shift`, `f32:angle`, ..."""
+    """Returns values of kinds that take only some values: `b32:shift`, `f32:angle`, ..."""
     words = mixed(seed, count)
     name = kind.partition(":")[2]
     if name.startswith("below"):
@@ -120,7 +120,7 @@ def _named(kind: str, count: int, seed: int) -> np.ndarray | None:
 
 
 def _packed(kind: str, count: int, seed: int) -> np.ndarray | None:
-    """Small whole numbers in the formats of matrix operands, whose sums of products are exact."""
+    """Returns small whole numbers in the formats of matrix operands, whose sums of products are exact."""
     name = kind.partition(":")[2]
     if not name.startswith("whole-"):
         return None
@@ -135,7 +135,7 @@ def _packed(kind: str, count: int, seed: int) -> np.ndarray | None:
 
 
 def _encode(values: np.ndarray, form: str) -> np.ndarray:
-    """Bits of small whole numbers."""
+    """Returns the bits of small whole numbers."""
     if form == "f64":
         return values.view(np.uint64)
     if form in ("f32", "tf32"):
@@ -190,7 +190,7 @@ def _relate(kinds: Sequence[str], columns: list[np.ndarray], count: int) -> None
 
 
 def operands(kinds: Sequence[str], count: int) -> list[np.ndarray]:
-    """`count` values for each kind: first all pairs of corners (as far as they go), then drawn ones."""
+    """Returns `count` values for each kind: first all pairs of corners (as far as they go), then drawn ones."""
     columns = [_one(kind, count, zlib.crc32(f"{kind} {k}".encode())) for k, kind in enumerate(kinds)]
     plain = [k for k, kind in enumerate(kinds) if ":" not in kind and "x2" not in kind and kind != "pred"]
     if plain:

@@ -1,4 +1,4 @@
-"""Cases of what lanes do together: shuffles, votes, matches, reductions, barriers."""
+"""Cases of lane cooperation: shuffles, votes, matches, reductions, barriers."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def barriers() -> list[Case]:
 
 
 def masks() -> list[Case]:
-    """activemask in a branch that some lanes take, and special registers."""
+    """Returns cases of activemask in a branch that some lanes take, and of special registers."""
     body = (
         "setp.lt.u32 few, a0, 3;\nmov.b32 d0, 0;\n@!few bra DONE;\nactivemask.b32 d0;\nDONE:\nbar.warp.sync 0xffffffff;"
     )

@@ -1,4 +1,4 @@
-"""Twelve right kernels of our own and sixty planted bugs in them: what `planted_bugs.py` shows to the judge."""
+"""Twelve correct kernels of our own and sixty planted bugs in them, which `planted_bugs.py` gives to the judge."""
 
 from sets.planted import rows, tiles, warps
 from sets.planted.case import Mutant, Original, named

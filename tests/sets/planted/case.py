@@ -1,4 +1,4 @@
-"""What a planted bug is: a right candidate of our own, and an edit that makes it wrong."""
+"""The planted bug: a correct candidate of our own, and an edit that makes it wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALUE = ()
 
 @dataclass(frozen=True)
 class Mutant:
-    """One edit of a right candidate. `old` occurs exactly once in it."""
+    """One edit of a correct candidate. `old` occurs exactly once in it."""
 
     name: str
     kind: Kind
@@ -51,7 +51,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Original:
-    """A right candidate with its task and its mutants."""
+    """A correct candidate with its task and its mutants."""
 
     name: str
     task_source: str
@@ -73,7 +73,7 @@ class Original:
         )
 
     def candidate(self, mutant: Mutant | None = None) -> Candidate:
-        """The right candidate, or one of its mutants."""
+        """Returns the correct candidate, or one of its mutants."""
         text = self.source
         if mutant is not None:
             if text.count(mutant.old) != 1:
@@ -82,7 +82,7 @@ class Original:
         return Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")
 
     def lines(self, mutant: Mutant) -> tuple[int, ...]:
-        """The lines of the mutant that a finding may name."""
+        """Returns the lines of the mutant that a finding may name."""
         rows = self.candidate(mutant).text.split("\n")
         found = tuple(i for i, row in enumerate(rows, 1) if any(part in row for part in mutant.at))
         if mutant.rules and not found:
@@ -91,7 +91,7 @@ class Original:
 
 
 def reference(forward: str, constants: str, inputs: str) -> str:
-    """A task's source from `ARGUMENTS | EXPRESSION` of its forward, its sizes, and its inputs."""
+    """Returns a task's source from `ARGUMENTS | EXPRESSION` of its forward, its sizes, and its inputs."""
     arguments, expression = (part.strip() for part in forward.split("|", 1))
     return (
         f"{HEAD}\n{constants.strip()}\n\n\nclass Model(nn.Module):\n    def forward(self, {arguments}):\n"
@@ -101,7 +101,7 @@ def reference(forward: str, constants: str, inputs: str) -> str:
 
 
 def named(original: Original, mutant: Mutant, result: Evaluation) -> bool:
-    """Whether a finding of the right kind names one of the bug's lines, as its own or as a race's other side."""
+    """Tells whether a finding of the right kind names one of the bug's lines, as its own or as a race's other side."""
     lines = set(original.lines(mutant))
     for finding in result.findings:
         told = {int(n) for n in re.findall(r"\blines? (\d+)", finding.evidence)} | {finding.line}

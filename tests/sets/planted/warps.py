@@ -1,4 +1,4 @@
-"""Kernels whose warps work together, and kernels with atomics."""
+"""Kernels whose warps cooperate, and kernels with atomics."""
 
 from __future__ import annotations
 
