@@ -85,7 +85,7 @@ def _why_we_refuse(ours: Facts) -> str:
     failing, reason = ours["failing"], ours["reason"]
     if ours["verdict"] == "rejected":
         return f"rule: {reason}"
-    if ours["verdict"] == "compile_error":  # since it returns the right values elsewhere, it does without that build
+    if ours["verdict"] == "compile_error":  # it returns the correct values elsewhere, so it does not need that build
         return f"compile: a build fails, and the candidate goes on without it: {reason}"
     if ours["verdict"] == "runtime_error":
         return f"fault: {reason}"
@@ -285,7 +285,7 @@ def main() -> int:
     options = EvalOptions(
         backend=given.backend, timeout=given.timeout, seed=given.seed, timing_seconds=given.timing_seconds
     )
-    # The protocol's own budget is a multiple of this one (evaluation.strict).
+    # The protocol's own budget is a multiple of this one (judge/kernelbench_protocol.py).
     strict = options.changed(
         strict_kernelbench=True, kernelbench_tolerance=given.tolerance, timeout=given.strict_timeout / 10
     )

@@ -132,7 +132,7 @@ def pairs(count: int, broken: str = "") -> list[tuple[Task, Candidate]]:
         number = start + i
         text = kernel.format(body=body, number=number)
         if broken == "device":
-            text = text.replace("{", "{ undeclared;", 1)  # in the kernel's body, which host compilers do not see
+            text = text.replace("{", "{ undeclared;", 1)  # in the kernel's body, which host compilers do not read
         source = CANDIDATE.format(kernel=text, launch=launch, number=number)
         if broken == "host":
             source = source.replace("torch::empty_like(input)", "torch::empty_like(imput)")

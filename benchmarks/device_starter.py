@@ -98,7 +98,7 @@ class Call:
                 stdout=answers if stdout else log,
                 stderr=log,
                 env=environment,
-                cwd=self.work,  # paths below it are the same in a second call elsewhere
+                cwd=self.work,  # so that relative paths are the same in a second call elsewhere
                 start_new_session=True,
             )
         part = Part(name, process, time.monotonic(), max(1.0, min(limit, self.left - RESERVED["packing"])))
@@ -408,7 +408,7 @@ def main() -> int:
     if asked.pieces is not None:
         call.say(f"taken over: {', '.join(unpack(asked.pieces, call.work))}")
     for folder in (call.work / "models").glob("*"):
-        if not (folder / "model.safetensors").exists():  # its weights were not handed back
+        if not (folder / "model.safetensors").exists():  # the weights are not among the pieces
             (folder / "training.json").unlink(missing_ok=True)
     call.earlier = _read(call.work / "device_starter.json", {}).get("calls", [])
     gpus = _gpus()

@@ -83,7 +83,7 @@ def measured(
         results += evaluate_many(work, options, jobs, pool=evaluator)
     else:
         for one in work:
-            time.sleep(REST_SECONDS)  # the runners of later ones are opened meanwhile
+            time.sleep(REST_SECONDS)  # meanwhile the runners of later candidates are opened
             results += evaluate_many([one], options, 1, pool=evaluator)
     wall = time.monotonic() - began
     found = [r for r in results if isinstance(r, Evaluation)]

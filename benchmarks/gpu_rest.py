@@ -108,7 +108,7 @@ class Rest:
                 self._start(waiting)
                 self._look()
                 time.sleep(0.2)
-        except BaseException:  # this script is cut: what runs is asked to write what it has
+        except BaseException:  # this script is cut: running parts are asked to write their results
             for one in self.running:
                 self._signal(one, signal.SIGINT)
             limit = time.monotonic() + GRACE

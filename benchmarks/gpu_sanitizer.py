@@ -171,7 +171,7 @@ def by_sanitizer(kernel: Planted, folder: Path) -> Seen:
     seen = memcheck_says(_run("memcheck", command))
     if seen.kind == "clean":
         seen = racecheck_says(_run("racecheck", command))
-    last = kernel.source.count("\n")  # what comes behind is main's, which frames of the host name
+    last = kernel.source.count("\n")  # the lines behind it are main's, which host frames name
     return replace(seen, lines=tuple(line for line in seen.lines if line <= last))
 
 

@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     a = parser.parse_args()
     work = groups(a.tasks, a.answers)
-    judged(work[: a.tasks], a.jobs, WAYS["kept"])  # plans are derived and builds made
+    judged(work[: a.tasks], a.jobs, WAYS["kept"])  # derives plans and makes builds
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
     verdicts = {}
     for turn in range(a.rounds):

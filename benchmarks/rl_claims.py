@@ -181,7 +181,7 @@ class Plan:
             f"train.seconds={a.train_seconds}",
             *settings,
             *(["judging.backend=cpu"] if a.judging == "cpu" else [f"judging.timing_seconds={a.timing_seconds}"]),
-            # as many checked calls as `measured` asks for, so that a verdict of `warm` is one that training looks for
+            # the same number of checked calls as in `measured`, so that training finds the verdicts of `warm`
             *([f"judging.verdicts={a.verdicts}", "judging.gpu_trials=3"] if a.verdicts else []),
             *a.overrides,
         ]
@@ -254,7 +254,7 @@ class Plan:
                 job = self.train(run, turns, settings, seed)
                 trained = str(self.out / "runs" / run)
                 self.add(job, self.bench(run, trained, turns, (job.name,)))
-                if name == "kevin_one_turn":  # against kevin, which is asked so
+                if name == "kevin_one_turn":  # for comparison with kevin, which is asked in this way
                     self.add(self.bench("before-4", self.asked.model, 4))
                     self.add(self.bench(f"{run}-asked-4", trained, 4, (job.name,)))
 

@@ -376,7 +376,7 @@ def exploit_share(folder: Path) -> list[dict[str, float]]:
 
     try:
         tokenizer = ChatTokenizer.load(Path(_model_of(folder)))
-    except Exception:  # the run has not begun, or its model was moved
+    except Exception:  # the run has not started, or its model was moved
         return []
     found = []
     for path in sorted((folder / "rollouts").glob("*.jsonl")):

@@ -130,7 +130,7 @@ def restored(folder: Path, verdicts: Path, rows: list[dict[str, Any]]) -> int:
             if row is None:
                 continue
             times = {key: row[key] for key in ("candidate_ms", "eager_ms", "interval", "samples")}
-            store.add_task(task)  # so that `curate` reads what is restored as a run
+            store.add_task(task)  # so that `curate` reads the restored verdicts as a run
             store.add_candidate(candidate)
             for options, timing in (
                 (ON_GPU, Timing(**times, speedup=row["eager_ms"] / row["candidate_ms"])),

@@ -64,7 +64,7 @@ def environment() -> dict[str, str]:
     return {
         **os.environ,
         "LD_PRELOAD": ":".join(found),
-        # AddressSanitizer's dlopen forgets who called it, and with that where NVRTC's parts lie.
+        # AddressSanitizer's dlopen loses its caller's library path, and then cannot find NVRTC's parts.
         "LD_LIBRARY_PATH": ":".join(str(folder / "lib") for folder in nvrtc._wheel_folders()),
         "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:allocator_may_return_null=1:detect_odr_violation=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",

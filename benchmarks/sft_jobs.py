@@ -35,7 +35,7 @@ def corpus(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
     try:
         manifest = build(out / "data" / params["name"], plan, 0, watch)
-    except TimeoutError as over:  # what is on disk is read as far as it goes
+    except TimeoutError as over:  # the part on disk is read
         return {"stopped_at": str(over)}
     if params.get("made_up_times"):
         made_up_times(out / "data" / params["name"])
@@ -84,7 +84,7 @@ def curated(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
     episodes = gather([out / params["source"]])
     size, counts = params.get("size"), {}
-    if params.get("equal"):  # as many rows as ConCuR's rules keep
+    if params.get("equal"):  # the same number of rows as ConCuR's rules keep
         size = len(load_method("concur")(episodes, CurationSettings()).rows)
     for method in params["methods"]:
         settings = CurationSettings(size=size, seed=params.get("seed", 0), per_task=4)
@@ -322,7 +322,7 @@ def steps_in_turn(trainers: dict[str, Any]) -> dict[str, list[float]]:
     def run(name: str) -> None:
         try:
             trainers[name].train()
-        except BaseException as error:  # told by the thread that waits for this one
+        except BaseException as error:  # reported by the thread that waits for this one
             failures.append(error)
         with turn:
             waiting.remove(name)
@@ -380,7 +380,7 @@ def several(out: Path, folder: Path, params: Params) -> dict[str, Any]:
         table = {**params["settings"], "train": {**params["settings"]["train"], "fsdp": fsdp}}
         try:
             train_in_processes("sft", SftSettings.model_validate(table), folder / name, count)
-        except KernelwrightError as error:  # what cannot be done here is a result, too
+        except KernelwrightError as error:  # an impossible measurement is a result, too
             found[name] = {"failed": str(error)[:500]}
             continue
         rows = [r for r in read_log(folder / name / "log.jsonl") if "num_tokens" in r]

@@ -183,7 +183,7 @@ class Plan:
 
     def losses(self) -> list[Job]:
         jobs = self.vanilla(0)
-        for seed in self.args.seeds:  # a seed of every method before the next: what a limit cuts is cut for all
+        for seed in self.args.seeds:  # seed by seed, so that a limit cuts all methods alike
             for name in self.args.methods:
                 table = self.settings("corpus", seed, LOSSES[name], self.size.steps)
                 jobs.append(self.arm(name, seed, table, 0))
@@ -385,7 +385,7 @@ class Driver:
             "numbers_timed": numbers(self.out, "gpu", timed=True),
             "results": results,
         }
-        part = self.out / f"sft_methods.json.{os.getpid()}.part"  # another call may work on other parts beside
+        part = self.out / f"sft_methods.json.{os.getpid()}.part"  # another call may run other parts concurrently
         part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         part.rename(self.out / "sft_methods.json")
 

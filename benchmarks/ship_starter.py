@@ -151,7 +151,7 @@ def main() -> None:
     facts = _json(folder / "training.json") or stopped(asked.work, asked.config)
     if not facts:
         raise SystemExit(f"error: {folder} holds no training: a checkpoint without its facts is not shipped")
-    seconds = facts["seconds"]  # of training; its pairs were there by then
+    seconds = facts["seconds"]  # of training, whose pairs existed before
     seconds["preparing"] = max(seconds["preparing"], _preparing(asked.work, asked.config))
     asked.target.mkdir(parents=True, exist_ok=True)
     for name in FILES:

@@ -142,7 +142,7 @@ def main() -> int:
     gc.collect()
     time.sleep(1)
     after = footprint()
-    # A sample may fall on a moment with one more child, which shares most of what it is counted with.
+    # A sample may count one more child for a moment, which shares most of its memory with others.
     grown = min(s["rss_mb"] for s in samples[-3:]) - samples[min(1, len(samples) - 1)]["rss_mb"]
     leaked = {name: after[name] - before[name] for name in ("processes", "descriptors", "folders", "files")}
     ok = not any(value > 0 for value in leaked.values()) and grown < 200 and not unexpected and again == verdicts[:100]

@@ -110,7 +110,7 @@ def kinds(name: str, out: Path, settings: PretrainSettings, wanted: list[str]) -
         try:
             facts = pretrain(one, folder).facts
             found[kind] = {key: facts[key] for key in ("tokens_per_s", "mfu", "loss")}
-        except Exception as error:  # what a kind cannot do here is a result, too
+        except Exception as error:  # a kind that fails here is a result, too
             found[kind] = {"failed": f"{type(error).__name__}: {error}"[:300]}
     return found
 

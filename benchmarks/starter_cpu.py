@@ -106,7 +106,7 @@ def measure(folder: Path, samples: int, tokens: int) -> Iterator[dict[str, Any]]
     from kernelwright.inference.compiled import CompiledStep
     from kernelwright.inference.engine import Engine
 
-    ours = Engine(folder, device="cpu", rows=samples, dtype="fp32")  # else as the processor likes best
+    ours = Engine(folder, device="cpu", rows=samples, dtype="fp32")  # otherwise the CPU's best choice
     torchs = Engine(folder, device="cpu", rows=samples, compiled=False)
     if ours._step is None:
         CompiledStep(ours.decoder, 1)  # says why

@@ -22,7 +22,7 @@ from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 from kernelwright.rewards import REWARDS
 from kernelwright.training.rl.advantages import ADVANTAGES
 
-# Tasks: KernelBench's form. What differs is the line that the policy cannot see but must find out by trial.
+# The tasks are in KernelBench's form. They differ in one line, which the policy does not see and must find by trial.
 REFERENCE = """\
 import torch
 import torch.nn as nn
@@ -47,7 +47,7 @@ TASKS = [
     Task(task_id="square", source=REFERENCE.format("x * x")),
 ]
 
-# A candidate is this file with one piece of text in each hole: 18 files for a task, few of them right.
+# A candidate is this file with one piece of text in each hole: 18 files for a task, few of them correct.
 CANDIDATE = '''\
 import torch
 import torch.nn as nn
@@ -100,7 +100,7 @@ class Policy(nn.Module):
         self.pieces = nn.ModuleList(nn.Embedding(len(p) + 1, width) for p in HOLES.values())
         self.cell = nn.GRUCell(width, width)
         self.heads = nn.ModuleList(nn.Linear(width, len(p)) for p in HOLES.values())
-        for head in self.heads:  # begin without a preference
+        for head in self.heads:  # start without a preference
             nn.init.zeros_(head.weight)
             nn.init.zeros_(head.bias)
 
@@ -160,7 +160,7 @@ def text_of(pieces: list[int]) -> str:
 def rollouts(policy: Policy, judge: Judged) -> Batch:
     """Plays every task ROLLOUTS times, until a candidate is right or the turns are used up."""
     batch = Batch()
-    reward = REWARDS["kevin"]  # 0.3 for a right one; its speedup besides, where there is a GPU to measure it
+    reward = REWARDS["kevin"]  # 0.3 for a correct one, and its speedup if a GPU measures it
     playing = [(g, n, [g, 0] + [0] * len(HOLES)) for g in range(len(TASKS)) for n in range(ROLLOUTS)]
     for turn in range(TURNS):
         if not playing:
@@ -171,7 +171,7 @@ def rollouts(policy: Policy, judge: Judged) -> Batch:
             evaluation = judge(TASKS[group], text_of(chosen))
             batch.prompt.append(prompt)
             batch.pieces.append(chosen)
-            batch.reward.append(reward(evaluation).value)  # None for a fault of the harness: blames nobody
+            batch.reward.append(reward(evaluation).value)  # None for a fault of the harness
             batch.group.append(group)
             batch.trajectory.append(trajectory)
             batch.turn.append(turn)

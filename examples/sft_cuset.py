@@ -144,7 +144,7 @@ def main(steps: int = 30, loss_name: str = "cuset") -> list[float]:
     for step in range(steps):
         chosen = [data[(step * BATCH + i) % len(data)] for i in range(BATCH)]
         tokens, target, cuda = collated(chosen)
-        # A position predicts the next token: masks are those of the tokens predicted.
+        # A position predicts the next token, so the masks are those of the predicted tokens.
         out = LOSSES[loss_name](
             gold_log_probs(model, tokens), target[:, 1:], cuda[:, 1:], **PARAMETERS.get(loss_name, {})
         )
