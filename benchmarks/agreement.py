@@ -256,15 +256,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--candidate-field", default="llm_candidate")
     parser.add_argument("--claimed-field", default="llm_candidate_claimed_speedup_h100")
     parser.add_argument("--id-field", default=None)
-    parser.add_argument("--ids", default="", help="only these rows, with commas")
+    parser.add_argument("--ids", default="", help="judge only these rows, separated by commas")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=330.0, help="no row is begun after that")
-    parser.add_argument("--timeout", type=float, default=20.0, help="of one candidate with us")
-    parser.add_argument("--strict-timeout", type=float, default=60.0, help="of one candidate by KernelBench's protocol")
+    parser.add_argument("--seconds", type=float, default=330.0, help="start no row after this many seconds")
+    parser.add_argument("--timeout", type=float, default=20.0, help="a candidate's seconds by our judge")
+    parser.add_argument(
+        "--strict-timeout",
+        type=float,
+        default=60.0,
+        help="by KernelBench's protocol",
+    )
     parser.add_argument("--timing-seconds", type=float, default=0.5)
-    parser.add_argument("--tolerance", type=float, help="KernelBench's; 1e-2 for v0 and v0.1")
+    parser.add_argument("--tolerance", type=float, help="KernelBench's tolerance; 1e-2 for v0 and v0.1")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

@@ -104,7 +104,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
-    parser.add_argument("--victim", action="store_true", help="only judge, and say when a verdict is there")
+    parser.add_argument("--victim", action="store_true", help="only judge, and report the first verdict")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     cases = work(args.count, args.device)

@@ -97,11 +97,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cuda", "host", "cpu"), default="cuda")
     parser.add_argument("--jobs", type=int, default=8)
-    parser.add_argument("--only", nargs="*", default=[], help="words of names, or families")
+    parser.add_argument("--only", nargs="*", default=[], help="judge only cases whose name or family contains a word")
     parser.add_argument("--timing-seconds", type=float, default=0.3)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--json", type=Path, help="written after each case")
-    parser.add_argument("--resume", type=Path, help="such a file: its cases are done")
+    parser.add_argument("--json", type=Path, help="results, written after each case")
+    parser.add_argument("--resume", type=Path, help="results of an earlier run, whose cases are skipped")
     args = parser.parse_args()
     rows: list[dict[str, object]] = json.loads(args.resume.read_text())["rows"] if args.resume else []
     cases = [c for c in chosen(args.only, args.device) if c.name not in {r["name"] for r in rows}]

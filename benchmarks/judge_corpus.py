@@ -131,9 +131,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--set", choices=("own", "honest", "all"), default="all")
-    parser.add_argument("--sizes", type=Path, help="a report whose sizes are used, of the CPU's run")
-    parser.add_argument("--resume", type=Path, help="a report of this backend whose verdicts are kept")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long, and say what is missing")
+    parser.add_argument("--sizes", type=Path, help="a report of the CPU's run whose sizes are used")
+    parser.add_argument("--resume", type=Path, help="a report of this backend whose verdicts are reused")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop then, and list the missing members")
     args = parser.parse_args()
     chosen = [m for m in members(args.set) if not args.only or any(word in m.name for word in args.only)]
     started = time.perf_counter()

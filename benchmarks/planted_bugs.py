@@ -80,7 +80,7 @@ def table(result: dict[str, Any]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/planted_bugs.json"))
-    parser.add_argument("--table", type=Path, help="write a Markdown table, too")
+    parser.add_argument("--table", type=Path, help="also write a Markdown table")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     result = judge_all(options.seed)

@@ -303,7 +303,7 @@ def candidate_cost(broken: str, count: int) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--skip", default="", help="interpreter, candidates")
+    parser.add_argument("--skip", default="", help="skip interpreter or candidates, or both, separated by commas")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)
     built = compile_ptx(CUDA)

@@ -441,15 +441,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--preset", choices=list(PRESETS), default="full")
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--methods", default=",".join(LOSSES), help="of the part losses")
+    parser.add_argument("--methods", default=",".join(LOSSES), help="methods of the part losses")
     parser.add_argument("--suite", action="append", default=[], metavar="NAME=FILE[:LIMIT]")
     parser.add_argument("--seconds", type=float, default=570.0)
     parser.add_argument("--limit", action="append", default=[], metavar="PART=SECONDS")
     parser.add_argument("--per-gpu", type=int, default=2)
-    parser.add_argument("--timed-seconds", type=float, default=300.0, help="of the corpus that is timed, at most")
+    parser.add_argument("--timed-seconds", type=float, default=300.0, help="limit of the timed corpus in seconds")
     parser.add_argument("--judge", choices=["cpu", "gpu", "later"], default="cpu")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
-    parser.add_argument("--size", action="append", default=[], metavar="FIELD=NUMBER", help="in place of the preset's")
+    parser.add_argument("--size", action="append", default=[], metavar="FIELD=NUMBER", help="replaces a preset size")
     args = parser.parse_args()
     args.sizes = {name: int(number) for name, _, number in (text.partition("=") for text in args.size)}
     known_sizes = {field.name for field in dataclasses.fields(Preset)} - {"shape"}

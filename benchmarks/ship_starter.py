@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--config", default="starter")
-    parser.add_argument("--runs", type=Path, help="a folder of more runs of bench, named as those in WORK/runs are")
+    parser.add_argument("--runs", type=Path, help="a folder with more bench runs, named like those in WORK/runs")
     asked = parser.parse_args()
     folder = asked.work / "models" / asked.config
     facts = _json(folder / "training.json") or stopped(asked.work, asked.config)

@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--families", default="")
     parser.add_argument("--source", default="")
     parser.add_argument("--schedule", type=int, default=-1, help="index into schedules(source); -1: canonical")
-    parser.add_argument("--plan", action="store_true", help="as our models answer: the normal form, with a plan")
+    parser.add_argument("--plan", action="store_true", help="answer like our models: the normal form, with a plan")
     parser.add_argument("--skip-judging", action="store_true")
     parser.add_argument("--trials", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/solutions_cpu.json"))

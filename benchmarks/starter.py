@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", choices=("data", "train", "export"))
     parser.add_argument("--shards", type=int, default=0)
-    parser.add_argument("--hardware", type=Path, help="only write to this file where it runs")
+    parser.add_argument("--hardware", type=Path, help="only write the hardware's description to this file")
     asked = parser.parse_args()
     if asked.hardware:
         asked.hardware.write_text(json.dumps(hardware(), indent=1) + "\n", encoding="utf-8")

@@ -429,7 +429,7 @@ def names_text() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the files differ")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the files differ")
     check = parser.parse_args().check
     members, free, bodies = operators_text()
     files = {
