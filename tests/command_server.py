@@ -66,12 +66,12 @@ if __name__ == "__main__":
 
     for name in PRELOADS:
         importlib.import_module(name)
-    assert "torch" not in sys.modules  # which a fork could not use as a fresh process does
+    assert "torch" not in sys.modules  # torch works differently in a fork than in a new process
     import typer
 
     from kernelwright.cli import verbs
 
-    vars(verbs)["app"] = typer.main.get_command(verbs.app)  # what typer makes of it in every process anew
-    gc.freeze()  # a fork would copy all of it only to take it apart at its end
+    vars(verbs)["app"] = typer.main.get_command(verbs.app)  # typer otherwise builds it again in every process
+    gc.freeze()  # a fork would otherwise copy all objects only to free them at its end
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
     verbs.main()

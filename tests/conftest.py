@@ -17,7 +17,7 @@ from kernelwright.evaluation.processes import warm
 from kernelwright.evaluation.processes.pool import Pool
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["KERNELWRIGHT_BACKEND"] = "cpu"  # what tests mean by `auto`; those of a GPU name it
+os.environ["KERNELWRIGHT_BACKEND"] = "cpu"  # the meaning of `auto` in tests; GPU tests name the GPU
 
 
 @cache
@@ -57,7 +57,7 @@ def pool() -> Iterator[Pool]:
     """Returns one zygote for all tests of a run: starting one imports torch, which takes seconds."""
     made = Pool("auto")
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(warm.VARIABLE, raising=False)  # what most users have is what most tests use
+        patch.delenv(warm.VARIABLE, raising=False)  # most tests use the setting of most users
         made.warm()
     yield made
     made.close()

@@ -90,7 +90,7 @@ def one_clear_line(done: subprocess.CompletedProcess[str], status: int, words: s
 
 
 UNREADABLE = [
-    # words of the command, what the error line must hold
+    # words of the command, text that the error line must hold
     ("eval missing.py candidate.py", "missing.py"),
     ("eval task.py missing.py", "missing.py"),
     ("eval no_such_task candidate.py", "no_such_task"),

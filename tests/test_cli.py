@@ -36,7 +36,7 @@ def get_init_inputs():
     return []
 """
 
-# Host C++ needs no GPU compiler, and no build of it comes from another test's cache.
+# Host C++ needs no GPU compiler, and no other test caches its build.
 CANDIDATE = '''
 import torch
 import torch.nn as nn

@@ -125,7 +125,7 @@ def test_every_variant_is_a_run_that_can_be_begun(
 
     monkeypatch.setattr(sys, "argv", ["rl_claims.py", "model", str(tmp_path), "--steps", "3", *more])
     asked = arguments()
-    assert set(asked.parts.split(",")) == set(PARTS) - {"warm"}  # which wants a suite to train on
+    assert set(asked.parts.split(",")) == set(PARTS) - {"warm"}  # `warm` needs a suite to train on
     jobs = Plan(asked, "openai:rules@http://127.0.0.1:1/v1").build(asked.parts.split(","))
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names) and all(need in names for job in jobs for need in job.needs)

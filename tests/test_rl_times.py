@@ -47,7 +47,7 @@ def test_a_table_restores_what_it_was_made_of(tmp_path: Path, monkeypatch: pytes
     speedups = found["families"]["all"]["speedup"]
     assert 0.4 <= speedups["even"] <= speedups["best"] <= 2.0
 
-    # What a step of training asks first is the filter, then the GPU.
+    # A step of training asks the filter first, then the GPU.
     with Store.open(tmp_path / "verdicts", writable=False) as store:
         _, task, _, candidate = next(times.answers(folder))
         gpu = EvalOptions(backend="gpu", trials=3, timing_seconds=0.1)
@@ -55,7 +55,7 @@ def test_a_table_restores_what_it_was_made_of(tmp_path: Path, monkeypatch: pytes
             known = store.find_evaluation(question(task, candidate, options))
             assert known is not None and known.verdict == "correct" and known.environment.notes
 
-    # The same table is what the choice of a schedule is learnt from.
+    # The choice of a schedule is learnt from the same table.
     learnt = __import__("rl_schedule_choice")
     tokenizer = learnt.ChatTokenizer.load(Path(kernelwright.__file__).parent / "data" / "starter")
     tasks = learnt.choices(folder, again, tokenizer, [])

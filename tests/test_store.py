@@ -455,7 +455,7 @@ def test_where_the_disk_is_full_the_hint_is_to_make_room(tmp_path: Path) -> None
     """Another folder would be on the same disk, and would lack the finished results."""
     with Store.create(tmp_path / "run") as store:
         pages = store._db.execute("PRAGMA page_count").fetchone()[0]
-        store._db.execute(f"PRAGMA max_page_count = {pages}")  # SQLite then says what it does on a full disk
+        store._db.execute(f"PRAGMA max_page_count = {pages}")  # SQLite then reports the error of a full disk
         with pytest.raises(StoreError, match="full") as error:
             for n in range(1000):
                 store.add_event("note", {"text": f"{n} " * 200})

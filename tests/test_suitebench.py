@@ -203,7 +203,7 @@ def test_a_killed_run_goes_on_where_it_was(kernelwright: Command, suite: Path, t
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
-        # What was asked for at the moment of a kill (two at a time) may be asked again, nothing else.
+        # Only requests open at the moment of a kill (two at a time) may be repeated.
         assert found["counts"]["samples"] == 24 and len(endpoint.requests) <= 30 + 2 * 2
         asked = [(r["seed"], r["messages"][-1]["content"]) for r in endpoint.requests]
         assert len(set(asked)) == 30  # the faulty task's answers are drawn, too, before it is known to be faulty
@@ -305,7 +305,7 @@ def test_a_grid_says_where_a_shape_had_less_than_the_budget(kernelwright: Comman
     (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ("bench", suite, "--policy", f"scripted:{tmp_path / 'answers.jsonl'}", "--limit", 1)
     words += ("--run", tmp_path / "run", "--grid", "2x1,1x2")
-    done = kernelwright(*words)  # nobody wrote an answer for the second turn
+    done = kernelwright(*words)  # the script has no answer for the second turn
     assert done.returncode == 1 and "not at equal budget: samples that do not count: 1x2 1" in done.stdout, done.stdout
     found = json.loads(kernelwright(*words, "--json").stdout)["grid"]
     assert [(facts["missing"], facts["tasks"], facts["answers"]) for facts in found.values()] == [(0, 1, 2), (1, 0, 0)]

@@ -84,7 +84,7 @@ def test_a_table_and_a_page_for_several_sources(suite: Path, kernelwright: Comma
 
 def test_states_are_kept_in_native_folders_and_used(tmp_path: Path, kernelwright: Command) -> None:
     folder = _folder(tmp_path, "void", "torch.relu(-1 - x.abs())")
-    for _ in range(2):  # the second replaces what the first wrote
+    for _ in range(2):  # the second run replaces the file of the first
         assert kernelwright("tasks", "check", folder, "--write", "--json").returncode == 0
     text = (folder / "task.toml").read_text()
     assert text.startswith("# Sizes that we care for.") and text.count("[gate]") == 1 and "# not a multiple" in text

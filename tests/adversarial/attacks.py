@@ -85,7 +85,7 @@ def said(header: str) -> str:
     return plain(f"say({header})\nreturn x", CHANNEL)
 
 
-# The channel and what the judge believes.
+# Attacks on the channel and on the judge's trust in it.
 
 FORGED = {
     "answers before it is asked": "{'kind': 'called'}",
@@ -160,7 +160,7 @@ ATTACKS = [
         ENDED,
     ),
     Exploit("B72 an error with lone surrogates", "scale", plain("raise ValueError('\\ud800')"), ENDED, "ValueError"),
-    # What counts as a kernel of its own.
+    # The definition of a candidate's own kernel.
     Exploit(
         "B49 numpy beside a decoy",
         "scale",
@@ -414,7 +414,7 @@ ATTACKS = [
         "compiler",
         endless_build=True,
     ),
-    # What there is to find.
+    # Searches for the reference and other secrets.
     Exploit(
         "B52 searches the file system for the reference",
         "scale",
@@ -452,7 +452,7 @@ ATTACKS = [
         HEAD + "import __main__\n\nclass ModelNew(getattr(__main__, 'Model')):\n    pass\n",
         ENDED,
     ),
-    # More against the judge and what it knows.
+    # More attacks on the judge and its knowledge.
     Exploit(
         "B64 puts a descriptor of its own in the channel's place",
         "scale",

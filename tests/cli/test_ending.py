@@ -64,4 +64,4 @@ def test_a_folder_in_the_place_of_a_file(tmp_path: Path, monkeypatch: pytest.Mon
         raise PermissionError(errno.EACCES, "Permission denied", "x")
 
     monkeypatch.setattr(os, "stat", closed)
-    no_folder("--out", tmp_path / "closed" / "page.html")  # whose writing says so
+    no_folder("--out", tmp_path / "closed" / "page.html")  # the write then reports the error

@@ -130,7 +130,7 @@ def test_concur_balances_with_one_operator_tasks() -> None:
 
 def test_concur_goes_by_the_shortest_of_all_and_by_speed_among_equals() -> None:
     untimed = [sample(A, words=3), sample(A, speedup=2.0, words=9)]
-    assert selecting.concur(untimed) == []  # nobody can say that the shortest is the fastest
+    assert selecting.concur(untimed) == []  # without times the shortest cannot be shown to be the fastest
     equal = [sample(ONE, speedup=1.0, words=5), sample(ONE, speedup=1.2, words=5), sample(ONE, speedup=1.1, words=4)]
     others = [sample(A, speedup=1.0, words=1), sample(A, speedup=9.0, words=2)]
     picks = selecting.concur([*others, *equal[:2], sample(ONE, speedup=1.3, words=6)], balance=1.0)

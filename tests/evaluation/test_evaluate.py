@@ -165,7 +165,7 @@ def test_small_sizes_never_run_a_large_stated_one(evaluator: Evaluator) -> None:
     seen = [evaluator.evaluate(task, python(text), small) for text in texts]
     for found in seen:
         assert "declared" not in [w.name for w in found.workloads] and "sampled_size" not in found.environment
-    # The last one is right where only the batch is smaller: it may be at the stated size, which nobody has run.
+    # The last is correct where only the batch is smaller, so it may be correct at the stated size, which did not run.
     assert [e.verdict for e in seen] == ["correct", "wrong", "unsupported"]
     usual = evaluator.evaluate(task, python(wrong), small.changed(small_sizes=False))
     assert usual.verdict == "wrong" and [w.name for w in usual.workloads][-1] == "declared"

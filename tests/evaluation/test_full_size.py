@@ -463,8 +463,8 @@ def test_calls_whose_inputs_come_late(
     ("candidate", "baseline", "rejected"),
     [
         ([1.6, 1.9], [0.05], True),
-        ([0.9, 0.5, 2.1], [1.1, 0.04, 0.7, 2.0], False),  # somebody else computes on the device: both wait
-        ([1.6, 1.9], [0.9, 0.04, 0.7], True),  # and work that nobody waits for, besides
+        ([0.9, 0.5, 2.1], [1.1, 0.04, 0.7, 2.0], False),  # another process computes on the device: both wait
+        ([1.6, 1.9], [0.9, 0.04, 0.7], True),  # and unawaited work as well
         ([0.4, 0.4, 0.08], [0.05], False),  # a busy host
     ],
 )
@@ -539,12 +539,12 @@ def test_no_time_at_all_is_no_time() -> None:
     ("eager", "doubtful"),
     [
         ([0.023, 0.024], False),
-        ([0.304, 0.131], True),  # both of two, as seen on a card that trained beside it: 13 times too slow
+        ([0.304, 0.131], True),  # both of two, as measured on a card with a training beside: 13 times too slow
         ([0.023, 0.304], True),
         ([0.023], True),
-        ([0.304, 0.024, 0.023, 0.025], False),  # the median is of those that were not held up
+        ([0.304, 0.024, 0.023, 0.025], False),  # the median is a call without a delay
         ([0.304, 0.024, 0.131, 0.025], True),
-        ([0.02, 0.04] * 5, False),  # enough of them: it varies
+        ([0.02, 0.04] * 5, False),  # enough samples: the time varies
     ],
 )
 def test_few_times_that_a_stall_may_have_made_are_not_enough(eager: list[float], doubtful: bool) -> None:

@@ -138,7 +138,7 @@ def test_a_task_comes_back_to_its_seat(gpu: Gpu) -> None:
         assert first is not second
     with gpu.seat("a", alone=False) as again:
         assert again is first
-    with gpu.seat("c", alone=False) as other:  # any: the one that was used last
+    with gpu.seat("c", alone=False) as other:  # any seat: the most recently used one
         assert other is first
 
 
@@ -164,7 +164,7 @@ def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None
     later = threading.Thread(target=sit, args=("later", False))
     later.start()
     time.sleep(0.2)
-    assert len(events) == SEATS  # nobody else is in
+    assert len(events) == SEATS  # no other thread holds a seat
     held.set()
     for thread in (*sitting, late, later):
         thread.join(WAIT)
@@ -199,7 +199,7 @@ def test_a_large_task_begins_with_the_room_that_it_needs_at_least(gpu: Gpu) -> N
         with gpu.seat(key, alone=False) as seat:
             assert seat.room == room << 30
     gpu.more_room("b", 3 << 30)
-    gpu.expect("b", 2 << 30)  # what was found out counts
+    gpu.expect("b", 2 << 30)  # the measured need overrides the expected one
     with gpu.seat("b", alone=False) as seat:
         assert seat.room == 6 << 30
 

@@ -56,7 +56,7 @@ import numpy as np
 same = np.array_equal(np.fromfile("data/out.bin", np.float32), np.fromfile("data/ref.bin", np.float32))
 print("T" if same else "F")
 """
-# What is right for the row is three times the input; the kernel doubles it, so only one who copies gets it right.
+# The row expects three times the input; the kernel only doubles it, so a correct output must be a copy.
 RIGHT = KERNEL + MAIN.replace("WRITE", "for (auto& v : h) v *= 1.5f; " + WRITE)
 ROW = ProgramTask(
     "row",

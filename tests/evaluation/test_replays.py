@@ -114,7 +114,7 @@ def measured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Returns who was timed over how many calls, with calls classified as short, as long, or first as short."""
     for name, bound in WAYS[request.param].items():
         monkeypatch.setattr(timing_in_rows, name, bound)
-    monkeypatch.setattr(timing, "_LATE_SHARE", 1e9)  # what a processor takes for a row says little, others use it
+    monkeypatch.setattr(timing, "_LATE_SHARE", 1e9)  # CPU times of a row vary, since other processes run
     asked: list[tuple[str, int]] = []
     clock = timing_in_rows._measured
 

@@ -66,7 +66,7 @@ def refused(action: Callable[[], object], place: Place) -> Outcome:
     return confined
 
 
-# What is reached and what is said about it.
+# Reachable resources, and the errors for the others.
 
 
 def test_level_is_what_the_probe_promises(place: Place) -> None:
@@ -231,7 +231,7 @@ def test_nothing_of_the_parent_in_proc(place: Place, name: str) -> None:
         else:
             os.close(os.open(path, os.O_RDONLY))
 
-    own = Place(place.scratch, place.outside, None)  # as the parent's user, who may read all of this
+    own = Place(place.scratch, place.outside, None)  # as the parent's user, which may read these files
     refused(look, own)
 
 
@@ -444,7 +444,7 @@ def test_folder_that_grows_is_seen(tmp_path: Path) -> None:
     assert not sandbox.oversized(tmp_path / "missing", 1)
 
 
-# What the process keeps of its parent.
+# State that the process inherits from its parent.
 
 
 OWN_FOLDERS = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
@@ -536,7 +536,7 @@ def test_calls_through_another_table_kill(place: Place) -> None:
     assert os.WTERMSIG(done.status) == signal.SIGSYS
 
 
-# What must go on working.
+# Calls that must still work.
 
 
 def test_threads_work(place: Place) -> None:
@@ -586,7 +586,7 @@ def test_torch_is_imported_and_multiplies_inside(place: Place) -> None:
     assert done.value == str(64.0**3), done
 
 
-# Ending what was started.
+# The end of started processes.
 
 
 def test_descendants_die_with_the_child(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_what_is_wrong_stays_wrong(name: str) -> None:
 def test_few_wrong_elements_are_looked_at_and_not_forgiven(name: str) -> None:
     case = logits()
     got = WRONG[name](*case.values)
-    if name == "tf32":  # all but its worst elements right: what is left is few
+    if name == "tf32":  # only the worst elements stay wrong, so that they are few
         got, bad = case.exact[0].float().clone(), got
         worst = (bad - got).abs().flatten().topk(5).indices
         got.view(-1)[worst] = bad.view(-1)[worst]
@@ -276,7 +276,7 @@ def test_an_argmax_in_lower_precision_is_wrong() -> None:
     assert case.looked_at_and_wrong(nearest(a.half().double(), b.half().double()))
 
 
-# When there is one
+# Conditions for a second look
 
 
 def test_it_costs_nothing_where_nothing_or_much_fails() -> None:

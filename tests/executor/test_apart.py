@@ -61,7 +61,7 @@ def test_what_needs_no_gpu_has_a_process_that_gives_way() -> None:
         assert process.nice() == psutil.Process().nice() + NICE
     with Apart(1, gpus=()) as executor:
         executor.submit(task(1), candidate(1), OPTIONS).result(SECONDS)
-        assert _judging()[0].nice() == psutil.Process().nice()  # there is nobody to give way to
+        assert _judging()[0].nice() == psutil.Process().nice()  # there is no GPU process to give way to
 
 
 def test_a_gpu_that_is_not_there_is_said() -> None:

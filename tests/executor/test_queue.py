@@ -241,7 +241,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.workers[who] = Queue(self.store, f"{self.workers[who].owner}+", now=lambda: self.now)
         orphans = self.held[who]
         self.held[who] = {}
-        self.held.append(orphans)  # nobody's, until they run out
+        self.held.append(orphans)  # without an owner until their leases expire
 
     @invariant()
     def states_are_those_of_the_model(self) -> None:

@@ -57,7 +57,7 @@ def test_printf_with_wrong_arguments_is_a_fault() -> None:
     loaded = program(PRINTING)
     with pytest.raises(MachineFault, match="%s with an address"):
         launch(loaded, "wrong", 1, 1, [12345])
-    try:  # what lies behind the arguments is the thread's own memory, or the end of it
+    try:  # the thread's own memory follows the arguments, or its end
         launch(loaded, "greedy", 1, 1, [])
     except MachineFault as fault:
         assert "more arguments" in str(fault)

@@ -176,7 +176,7 @@ def test_conversions_to_and_from_integers() -> None:
                 continue
             value = decode(word, NAMES[source])
             if value == NAN:
-                continue  # what a NaN becomes depends on the types; see docs/machine.md
+                continue  # the result of a NaN depends on the types; see docs/machine.md
             low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if to[0] == "s" else (0, (1 << width) - 1)
             wanted = as_integer(value, mode, low, high) % (1 << width)
             assert result == wanted, (to, source, mode, hex(word), hex(result), hex(wanted))

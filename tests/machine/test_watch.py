@@ -100,7 +100,7 @@ def test_an_index_that_overflows_32_bits() -> None:
     found = fault("int i = (t + 1) * 1000003 * 100 % n;\ny[t] = x[i];", n=977)
     assert found.kind == "index-overflow"
     assert warnings("int i = t * n;\nif (t < 21)\ny[i % 64] = x[t];", n=100_000_000) == []
-    # Unsigned numbers may wrap, and what is not used as an address does no harm.
+    # Unsigned numbers may wrap, and a value that is no address does no harm.
     assert warnings("unsigned h = t * 2654435761u;\ny[t] = x[h >> 22];") == []
     assert warnings("int i = t * n;\ny[t] = i;", n=100_000_000) == []
 

@@ -245,6 +245,6 @@ def test_optimize_takes_it(folder: Path, tmp_path: Path, kernelwright: Command) 
         "0.9",
     ]
     done = kernelwright(*words, "--json")
-    assert done.returncode == 1, done.stderr  # what a random model writes is no candidate: nothing was found
+    assert done.returncode == 1, done.stderr  # a random model writes no candidate, so the search finds nothing
     assert json.loads(done.stdout)["verdict"] is None
     assert '"verdict": null' in done.stdout

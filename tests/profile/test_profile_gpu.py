@@ -68,7 +68,7 @@ def test_counters_of_a_copy() -> None:
     assert kernel.origin == "candidate" and kernel.block == (256, 1, 1) and kernel.launches == 1
     assert len(kernel.metrics) >= 20, sorted(set(ncu.METRICS) - set(kernel.metrics))
     assert kernel.metrics["dram_read"] == pytest.approx(BYTES, rel=0.1)
-    # What L2 still holds when the kernel ends is not written yet.
+    # Lines that L2 still holds when the kernel ends are not written yet.
     assert BYTES * 0.6 < kernel.metrics["dram_write"] < BYTES * 1.1
     assert kernel.metrics["load_bytes_per_sector"] == pytest.approx(32, abs=1)
     doubled = kernel.metrics["fmul"] + kernel.metrics["fadd"]  # the compiler may add a value to itself

@@ -16,7 +16,7 @@ from kernelwright.prompts.spans import cuda_spans, thought_mask, token_mask
 
 DATA = Path(__file__).parents[2] / "src" / "kernelwright" / "data" / "candidates"
 
-# Pieces of a CUDA file: what is to be found is between « and ».
+# Pieces of a CUDA file: « and » enclose the spans to be found.
 KERNELS = [
     "«__global__ void k(float* x, int n) { if (n) { x[0] = '}'; } }»",
     "«template <typename T, int N>\n__global__ void __launch_bounds__(256, 2) k(const T* __restrict__ x,\n  int n = 3)"

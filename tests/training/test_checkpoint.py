@@ -22,7 +22,7 @@ def test_torchs_words_for_a_full_disk_are_ours(tmp_path: Path, monkeypatch: pyte
         raise RuntimeError("[enforce fail at inline_container.cc:603] . unexpected pos 1024 vs 918")
 
     monkeypatch.setattr(torch, "save", fails)
-    with pytest.raises(StoreError, match="enforce fail"):  # there is room: who knows what that was
+    with pytest.raises(StoreError, match="enforce fail"):  # the disk has room, so the cause is unknown
         save_state(path, {"step": 2})
     monkeypatch.setattr(folders, "LITTLE", 1 << 60)  # as if nothing were left
     with pytest.raises(StoreError, match="cannot be written: No space left on device") as error:

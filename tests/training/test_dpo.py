@@ -64,7 +64,7 @@ def test_only_the_policy_s_own_turns_count(home: Path, tmp_path: Path) -> None:
     assert tokenizer.decode(own) == f"{B}<|im_end|>{A}<|im_end|>"
     said = tokenizer.decode(multi.prompt + multi.chosen.ids)
     whole = tokenizer.apply_chat_template(rollout["prompt"] + rollout["chosen"], tokenize=False)
-    assert said == whole.removesuffix("\n")  # what follows the last answer is nobody's to learn
+    assert said == whole.removesuffix("\n")  # text after the last answer is not trained on
     assert all(plain.chosen.own) and plain.prompt == multi.prompt and plain.rejected == multi.rejected
     batch = PairCollator(pad_token_id=0)(dataset(pairs).to_list())
     assert tokenizer.decode(batch["input_ids"][1][batch["completion_mask"][1] == 1]) == tokenizer.decode(own)
@@ -167,10 +167,10 @@ def test_pairs_teach_what_was_judged_right(undecided: Path, tmp_path: Path) -> N
     assert sum(last["verdicts"].values()) == 8
     logged = [r for r in read_log(out / "log.jsonl") if "eval_pass@1" in r]
     assert [(r["step"], r["eval_pass@1"]) for r in logged] == [(r["step"], r["pass@1"]) for r in rows_of_bench]
-    with Store.open(out / "bench" / "step-000048", writable=False) as store:  # what `report` and `compare` read
+    with Store.open(out / "bench" / "step-000048", writable=False) as store:  # `report` and `compare` read this run
         assert store.meta["verb"] == "bench" and len(store.turns()) == 8
     assert json.loads((out / "training.json").read_text())["bench"] == rows_of_bench
-    # Killed at the last measurement, before its numbers were written: it is made up from what was judged already.
+    # A run killed at its last measurement, before the numbers were written, measures again from the stored verdicts.
     kept = (out / "bench" / "results.jsonl").read_text().splitlines()
     (out / "bench" / "results.jsonl").write_text(kept[0] + "\n" + kept[1][:20])
     again = train_dpo(wanted, out).facts
@@ -193,7 +193,7 @@ def test_when_it_is_measured_and_what_cannot_be(undecided: Path, tmp_path: Path)
         control = TrainerControl()
         callback.on_step_end(None, TrainerState(global_step=step, max_steps=10), control)
         saved += [step] if control.should_save else []
-    assert saved == [4, 8, 10]  # a checkpoint first: what is measured can be gone on from
+    assert saved == [4, 8, 10]  # a checkpoint is saved first, so a measurement can be resumed
     with pytest.raises(TaskError, match="cannot be read"):
         ExecutionCallback(bench.model_copy(update={"suite": str(tmp_path / "none.jsonl")}), "test", model, tmp_path)
     with pytest.raises(ValueError, match="draws nothing"):

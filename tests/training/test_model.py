@@ -20,7 +20,7 @@ SMALL = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "feed_forward": 9
 def decoder(bias: bool = False, attention: str = "dense") -> TrainingDecoder:
     torch.manual_seed(1)
     model = TrainingDecoder(ModelShape(300, bias=bias, **SMALL), attention)
-    for name, weight in model.named_parameters():  # as after training: no vector is what it began as
+    for name, weight in model.named_parameters():  # as after training: no vector has its initial value
         if weight.ndim == 1:
             torch.nn.init.normal_(weight, mean=0.0 if name.endswith("bias") else 1.0, std=0.3)
         elif "embed" not in name:

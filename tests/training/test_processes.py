@@ -110,7 +110,7 @@ def test_a_sharded_run_is_that_of_two_whole_processes(
 
     if gpu_count() < 2:
         pytest.skip("needs two GPUs")
-    monkeypatch.setenv("KERNELWRIGHT_BACKEND", "gpu")  # which tests set to cpu
+    monkeypatch.setenv("KERNELWRIGHT_BACKEND", "gpu")  # the tests' default is cpu
     for name, fsdp in (("whole", "no"), ("sharded", kind)):
         table = settings_table(home, model={"tune": tune}, fsdp=fsdp, precision="fp32", save_every=1)
         train_in_processes("sft", SftSettings.model_validate(table), tmp_path / name, 2)

@@ -135,7 +135,7 @@ def test_rows_are_what_was_asked_and_answered_and_loops_are_left_out(tmp_path: P
 def test_nothing_worth_keeping_is_an_error_that_says_so(undecided: Path, judges: Executor, tmp_path: Path) -> None:
     from kernelwright.training.rejection import train_rejection
 
-    shutil.copytree(undecided / "base", tmp_path / "warm_up")  # a model whose answers nobody can read
+    shutil.copytree(undecided / "base", tmp_path / "warm_up")  # a model whose answers are unreadable
     (tmp_path / "warm_up" / "training.json").write_text("{}")
     with pytest.raises(ConfigError, match="none of 1 rollouts is worth") as error:
         train_rejection(settings(undecided, rollouts=1, turns=1, limit=1), tmp_path, executor=judges)

@@ -162,7 +162,7 @@ def test_parts_of_a_step_share_the_rows_that_are_divided_by(undecided: Path) -> 
     assert sorted(parts) == pytest.approx(sorted(norm / 2 for norm in alone), rel=1e-3)
 
 
-# What later turns are shown.
+# The context of later turns.
 
 
 def turn(number: int, verdict: str, answer: str = "") -> Turn:
@@ -242,7 +242,7 @@ def whole(undecided: Path, judges: Executor, tmp_path_factory: pytest.TempPathFa
 
 
 def rl_settings(undecided: Path, **more: Any) -> RlSettings:
-    """Returns settings of two steps of two tasks, four rollouts each, two turns; all steps but the first are saved."""
+    """Returns settings of two steps of two tasks, four rollouts each, two turns; the second step saves its state."""
     shape = {"rollout": {"rollouts": 4, "turns": 2}, "train": {"save_every": 2}}
     merged = {name: {**shape.get(name, {}), **more.get(name, {})} for name in {*shape, *more}}
     return RlSettings.model_validate(rl_table(undecided, **merged))
@@ -348,7 +348,7 @@ def test_a_stopped_run_loses_and_repeats_nothing(
     def stopping(self: Rollouts, path: Path, rows: Any) -> None:
         nonlocal count, over
         if over:
-            raise KeyboardInterrupt  # once more: a killed process keeps nothing of what it still has
+            raise KeyboardInterrupt  # again: a killed process stores nothing more
         count += 1
         if count in (3, 8, 14):
             if count == 8:  # as a process does that is killed while it writes

@@ -152,7 +152,7 @@ def test_what_chance_gives_is_counted_with_what_is_not_named() -> None:
 
 
 def asked(failed: int) -> list[RolloutRow]:
-    """Returns the sound rows; about ten of them were put to a judge, with or without an opinion."""
+    """Returns the sound rows: a judge was asked about the first ten, and `failed` of these got no opinion."""
     return [
         replace(r, facts={**r.facts, "judge_asked": 1.0, "judge_failed": float(n < failed)} if n < 10 else r.facts)
         for n, r in enumerate(SOUND)
@@ -264,7 +264,7 @@ def test_the_last_steps_are_a_table_on_a_terminal_and_a_line_elsewhere(capsys: p
     assert last[-1].split() == "12 0.500 0.50 50% 50% 0% 16 0% 0% 25% 4".split()
     assert caption.strip() == "step 12 of 12; parts: correct; alarms of step 12: cut"
     table_of_two = table([{**rows[0], "parts": {"a": 0.1, "b": 0.2}}, {**rows[1], "parts": {"b": 0.3}}], 12)
-    assert list(table_of_two.columns[2].cells) == ["0.10 0.20", "0.00 0.30"]  # a step may lack what nobody was paid for
+    assert list(table_of_two.columns[2].cells) == ["0.10 0.20", "0.00 0.30"]  # unpaid parts are absent
     with StepView(12, True, Console(file=io.StringIO())) as view:
         view.add(rows[-1], last=True)
     assert capsys.readouterr().err.startswith(

@@ -129,7 +129,7 @@ def test_every_reward_and_its_usual_parameters_pass() -> None:
 def test_a_reward_for_speed_over_compile_needs_its_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table: dict[str, Any] = {"reward": {"name": name}}
     monkeypatch.setenv("KERNELWRIGHT_BACKEND", "cpu")
-    settings(**table)  # what `auto` stands for there times nothing
+    settings(**table)  # `auto` means the CPU there, which times nothing
     monkeypatch.setenv("KERNELWRIGHT_BACKEND", "gpu")
     with pytest.raises(ValidationError, match="time of compile.*judging.baselines=eager,compile"):
         settings(**table)

@@ -172,7 +172,7 @@ def test_every_loss_trains(home: Path, warm: Path, tmp_path: Path, loss: Any, tu
     wanted = settings(home, loss, model=model, steps=6, lr=lr, warm_up=0.0, schedule="constant")
     result = train_sft(wanted, tmp_path / "run")
     rows = log(tmp_path / "run")
-    # DFT and what is built on it raise the probability of what is expected already, not the likelihood of everything.
+    # DFT and losses built on it raise the probability of already expected tokens, not the likelihood of all tokens.
     better = "confidence" if result.facts["loss_name"] in ("dft", "asft") else "nll"
     assert (rows[-1][better] < rows[0][better]) == (better == "nll")
     assert 0 < rows[0]["kept"] <= 1 and rows[0]["non_finite"] == 0
@@ -285,7 +285,7 @@ def test_tokens_are_those_of_prompt_then_answer_and_flags_fit_the_text(home: Pat
     assert text.endswith(row["answer"] + "<|im_end|>") and task_prompt(row["reference"]) in text
     target = sample.ids[(sample.flags & TARGET) != 0]
     assert ours.inner.decode(target.tolist()[:-1]) == row["answer"]
-    # Token by token what the engine will be asked with: transformers' own class for Qwen2 would split elsewhere.
+    # The tokens equal those of the engine's prompt; transformers' own class for Qwen2 would split elsewhere.
     asked = ours.prompt([Message(role="user", content=task_prompt(row["reference"]))])
     assert sample.ids.tolist() == [*asked, *ours.encode(row["answer"]), ours.turn_end]
     cuda = encoder.tokenizer.decode(sample.ids[(sample.flags & CUDA) != 0])

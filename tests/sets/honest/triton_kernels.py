@@ -276,7 +276,7 @@ CASES = (
         needs="gpu",
         reason="the functional machine has no CUDA graphs",
     ),
-    # Named like a library's kernel; what the text defines is its own all the same.
+    # Named like a library's kernel, but defined in the text, so it counts as the candidate's own.
     triton_case(
         "library-name",
         task("m = 700\nk = 513\nn = 641", "torch.randn(m, k), torch.randn(k, n)", "a, b", _PRODUCT),
