@@ -56,7 +56,7 @@ def stop(trusted: Trusted) -> None:
 
 
 def test_who_waits_for_ever_after_a_fault_is_started_again(gpu: Gpu) -> None:
-    with gpu.seat("a", alone=False) as seat:
+    with gpu.seat("a", exclusive=False) as seat:
         stop(seat.referee)
         gpu.faults.note()
         with pytest.raises(Disturbed, match="no answer after another process"):
@@ -64,14 +64,14 @@ def test_who_waits_for_ever_after_a_fault_is_started_again(gpu: Gpu) -> None:
         assert seat.referee.ask("t", {"kind": "facts"}).header["device"]["name"] == "host"
 
 
-@pytest.mark.parametrize("alone", [False, True])
-def test_a_slow_reference_is_told_from_that(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_slow_reference_is_told_from_that(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, exclusive: bool) -> None:
     """There was no fault since the question, or no other process that could have had one."""
     gpu.faults.note()
-    if not alone:
+    if not exclusive:
         past = time.time() - 60
         os.utime(gpu.faults._path, (past, past))
-    with gpu.seat("a", alone) as seat:
+    with gpu.seat("a", exclusive) as seat:
         stop(seat.referee)
         monkeypatch.setattr(seat.referee, "seconds", 3.0)
         with pytest.raises(TaskError, match="did not finish within 3 s"):
@@ -134,7 +134,7 @@ def test_a_judgement_whose_referee_waits_for_ever_is_made_again(pool: Pool, monk
         task = Task(task_id="t", source=TASK, policy="libraries")
         evaluator._worker()
         assert evaluator._gpu is not None
-        with evaluator._gpu.seat(task.content_hash, alone=False) as seat:
+        with evaluator._gpu.seat(task.content_hash, exclusive=False) as seat:
             stop(seat.referee)
         evaluator._gpu.faults.note()
         os.utime(evaluator._gpu.faults._path, (time.time() + 2,) * 2)

@@ -30,40 +30,40 @@ def gpu(pool: Pool) -> Iterator[Gpu]:
     made.close()
 
 
-def test_turns_beside_each_other_and_alone(tmp_path: Path) -> None:
+def test_shared_and_exclusive_turns(tmp_path: Path) -> None:
     """Threads take either kind of lease: shared ones overlap, an exclusive one overlaps with nothing."""
     lease = Lease(tmp_path / "gpu-0")
-    now: dict[str, int] = {"alone": 0, "beside": 0}
+    now: dict[str, int] = {"exclusive": 0, "shared": 0}
     seen: set[tuple[int, int]] = set()
     guard, end = threading.Lock(), time.monotonic() + 1.5
 
     def enter(kind: str, change: int) -> None:
         with guard:
             now[kind] += change
-            seen.add((now["alone"], now["beside"]))
+            seen.add((now["exclusive"], now["shared"]))
 
     def work(kind: str) -> None:
         while time.monotonic() < end:
-            with lease.alone() if kind == "alone" else lease.beside():
+            with lease.exclusive() if kind == "exclusive" else lease.shared():
                 enter(kind, 1)
                 time.sleep(0.005)
                 enter(kind, -1)
 
-    threads = [threading.Thread(target=work, args=(kind,)) for kind in ("alone", *["beside"] * 4)]
+    threads = [threading.Thread(target=work, args=(kind,)) for kind in ("exclusive", *["shared"] * 4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(WAIT)
-    assert {alone for alone, beside in seen if beside} == {0}
-    assert max(alone for alone, _ in seen) == 1 and max(beside for _, beside in seen) > 1
+    assert {exclusive for exclusive, shared in seen if shared} == {0}
+    assert max(exclusive for exclusive, _ in seen) == 1 and max(shared for _, shared in seen) > 1
 
 
-def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> None:
+def test_an_exclusive_request_is_not_starved_by_shared_ones(tmp_path: Path) -> None:
     """Two processes always hold shared leases, never both released at once; a third still gets the exclusive one."""
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.processes.gpu_seats import Lease\n"
         "lease = Lease(Path(sys.argv[1]))\nprint('begun', flush=True)\n"
-        "while True:\n    with lease.beside():\n        time.sleep(0.05)\n"
+        "while True:\n    with lease.shared():\n        time.sleep(0.05)\n"
     )
     path = tmp_path / "gpu-0"
     argv = [sys.executable, "-c", code, str(path)]
@@ -73,7 +73,7 @@ def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> No
             assert process.stdout is not None and process.stdout.readline() == "begun\n"
         lease, began = Lease(path), time.monotonic()
         for _ in range(3):
-            with lease.alone():
+            with lease.exclusive():
                 pass
         assert time.monotonic() - began < WAIT
     finally:
@@ -84,25 +84,25 @@ def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> No
             process.stdout.close()
 
 
-def test_who_wants_it_alone_waits_for_others_who_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exclusive_request_waits_for_further_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shared work pauses once for all exclusive requests, though they did not arrive together."""
     monkeypatch.setattr(gpu_seats, "GATHERED", 3)
     monkeypatch.setattr(gpu_seats, "GATHER_SECONDS", WAIT)
     lease, turns = Lease(tmp_path / "gpu-0"), list[str]()
     end = threading.Event()
 
-    def beside() -> None:
+    def shared() -> None:
         while not end.is_set():
-            with lease.beside():
-                turns.append("beside")
+            with lease.shared():
+                turns.append("shared")
                 time.sleep(0.005)
 
-    def alone() -> None:
-        with lease.alone():
-            turns.append("alone")
+    def exclusive() -> None:
+        with lease.exclusive():
+            turns.append("exclusive")
 
-    busy = [threading.Thread(target=beside) for _ in range(2)]
-    wanting = [threading.Thread(target=alone) for _ in range(3)]
+    busy = [threading.Thread(target=shared) for _ in range(2)]
+    wanting = [threading.Thread(target=exclusive) for _ in range(3)]
     for thread in (*busy, *wanting):
         thread.start()
         time.sleep(0.05)
@@ -111,45 +111,45 @@ def test_who_wants_it_alone_waits_for_others_who_do(tmp_path: Path, monkeypatch:
     end.set()
     for thread in busy:
         thread.join(WAIT)
-    first = turns.index("alone")
-    assert turns[first : first + 3] == ["alone"] * 3 and turns[:first].count("beside") > 3
+    first = turns.index("exclusive")
+    assert turns[first : first + 3] == ["exclusive"] * 3 and turns[:first].count("shared") > 3
 
 
 def test_who_is_the_only_one_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_seats, "GATHER_SECONDS", 10 * WAIT)
     lease, began = Lease(tmp_path / "gpu-0"), time.monotonic()
     for _ in range(3):
-        with lease.beside():
+        with lease.shared():
             pass
-        with lease.alone():
+        with lease.exclusive():
             pass
     assert time.monotonic() - began < WAIT
 
 
 def test_a_turn_ends_with_what_is_raised_in_it(tmp_path: Path) -> None:
     lease = Lease(tmp_path / "gpu-0")
-    for turn in (lease.alone, lease.beside, lease.alone):
+    for turn in (lease.exclusive, lease.shared, lease.exclusive):
         with pytest.raises(ValueError, match="inside"), turn():
             raise ValueError("inside")
 
 
 def test_a_task_comes_back_to_its_seat(gpu: Gpu) -> None:
-    with gpu.seat("a", alone=False) as first, gpu.seat("b", alone=False) as second:
+    with gpu.seat("a", exclusive=False) as first, gpu.seat("b", exclusive=False) as second:
         assert first is not second
-    with gpu.seat("a", alone=False) as again:
+    with gpu.seat("a", exclusive=False) as again:
         assert again is first
-    with gpu.seat("c", alone=False) as other:  # any seat: the most recently used one
+    with gpu.seat("c", exclusive=False) as other:  # any seat: the most recently used one
         assert other is first
 
 
-def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None:
+def test_there_are_so_many_seats_and_an_exclusive_judgement_has_them_all(gpu: Gpu) -> None:
     events: list[str] = []
     held = threading.Event()
 
-    def sit(name: str, alone: bool) -> None:
-        with gpu.seat(name, alone):
+    def sit(name: str, exclusive: bool) -> None:
+        with gpu.seat(name, exclusive):
             events.append(f"{name} in")
-            if not alone:
+            if not exclusive:
                 held.wait(WAIT)
             events.append(f"{name} out")
 
@@ -158,7 +158,7 @@ def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None
         thread.start()
     while len(events) < SEATS:
         time.sleep(0.01)
-    late = threading.Thread(target=sit, args=("alone", True))
+    late = threading.Thread(target=sit, args=("exclusive", True))
     late.start()
     time.sleep(0.2)
     later = threading.Thread(target=sit, args=("later", False))
@@ -168,20 +168,20 @@ def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None
     held.set()
     for thread in (*sitting, late, later):
         thread.join(WAIT)
-    assert events[-4:] == ["alone in", "alone out", "later in", "later out"]
+    assert events[-4:] == ["exclusive in", "exclusive out", "later in", "later out"]
 
 
 def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
     """It gets more memory, then all seats; the next judgements of the task begin with that."""
     rooms, free = [], []
     for _ in range(len(ROOMS) + 2):
-        with gpu.seat("a", alone=False) as seat:
+        with gpu.seat("a", exclusive=False) as seat:
             rooms.append(seat.room)
             free.append(len(gpu._free))
             if seat.room:
                 gpu.more_room("a", seat.room)
     assert rooms == [*ROOMS, 0, 0] and free == [SEATS - 1] * len(ROOMS) + [0, 0]
-    with gpu.seat("b", alone=False) as seat:
+    with gpu.seat("b", exclusive=False) as seat:
         assert seat.room == ROOMS[0] and len(gpu._free) == SEATS - 1
 
 
@@ -189,18 +189,18 @@ def test_who_asks_for_room_at_once_gets_the_same(gpu: Gpu) -> None:
     """Answers to one task begin together and all lack memory: the task grows by one step, not by many."""
     for _ in range(8):
         gpu.more_room("a", ROOMS[0])
-    with gpu.seat("a", alone=False) as seat:
+    with gpu.seat("a", exclusive=False) as seat:
         assert seat.room == ROOMS[1]
 
 
 def test_a_large_task_begins_with_the_room_that_it_needs_at_least(gpu: Gpu) -> None:
     for key, nbytes, room in (("a", 0, 1), ("b", 2 << 30, 3), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
         gpu.expect(key, nbytes)
-        with gpu.seat(key, alone=False) as seat:
+        with gpu.seat(key, exclusive=False) as seat:
             assert seat.room == room << 30
     gpu.more_room("b", 3 << 30)
     gpu.expect("b", 2 << 30)  # the measured need overrides the expected one
-    with gpu.seat("b", alone=False) as seat:
+    with gpu.seat("b", exclusive=False) as seat:
         assert seat.room == 6 << 30
 
 
@@ -211,7 +211,7 @@ def test_all_rooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypat
     leave = {name: threading.Event() for name in ("large", "other", "small")}
 
     def sit(name: str) -> None:
-        with gpu.seat(name, alone=False):
+        with gpu.seat(name, exclusive=False):
             events.append(f"{name} in")
             assert leave[name].wait(WAIT)
         events.append(f"{name} out")
@@ -233,21 +233,21 @@ def test_all_rooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypat
         thread.join(WAIT)
     assert events[2:4] == ["large out", "other in"] and gpu._taken == 0
     monkeypatch.setattr(gpu_seats, "MEMORY", 1 << 30)
-    with gpu.seat("large", alone=False) as seat:
+    with gpu.seat("large", exclusive=False) as seat:
         assert seat.room == 26 << 30
 
 
-def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:
+def test_an_exclusive_judgement_has_the_others_memory(gpu: Gpu) -> None:
     """Empty seats free the memory of their last task; a seat that cannot is restarted."""
-    with gpu.seat("a", alone=False) as first, gpu.seat("b", alone=False) as second:
+    with gpu.seat("a", exclusive=False) as first, gpu.seat("b", exclusive=False) as second:
         for seat in (first, second):
             seat.referee.ask("t", {"kind": "facts"})
         child = second.referee.child
         assert child is not None
         assert child.fate().signal == signal.SIGKILL
-    with gpu.seat("a", alone=True) as seat:
+    with gpu.seat("a", exclusive=True) as seat:
         assert seat is first and second.key == "" and second.referee.child is None
-    with gpu.seat("a", alone=False) as seat:
+    with gpu.seat("a", exclusive=False) as seat:
         assert seat.referee.ask("t", {"kind": "facts"}).header["device"]["name"] == "host"
 
 

@@ -119,7 +119,7 @@ from kernelwright.evaluation.processes.gpu_seats import Lease
 lease, log = Lease(Path(sys.argv[1]) / "gpu-0"), Path(sys.argv[1]) / "log"
 end = time.monotonic() + 1.5
 while time.monotonic() < end:
-    with lease.alone(), open(log, "a", buffering=1) as file:
+    with lease.exclusive(), open(log, "a", buffering=1) as file:
         file.write(f"{sys.argv[2]} begins\\n")
         time.sleep(0.01)
         file.write(f"{sys.argv[2]} ends\\n")
@@ -154,7 +154,7 @@ def test_locks_of_gpus_lie_in_one_place_for_all_caches(tmp_path: Path, monkeypat
 def test_a_lease_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.processes.gpu_seats import Lease\n"
-        "with Lease(Path(sys.argv[1]) / 'gpu-0').alone():\n    print('held', flush=True)\n    time.sleep(60)"
+        "with Lease(Path(sys.argv[1]) / 'gpu-0').exclusive():\n    print('held', flush=True)\n    time.sleep(60)"
     )
     from kernelwright.evaluation.processes.gpu_seats import Lease
 
@@ -164,5 +164,5 @@ def test_a_lease_of_a_killed_process_is_free(tmp_path: Path) -> None:
     process.wait(10)
     process.stdout.close()
     began = time.monotonic()
-    with Lease(tmp_path / "gpu-0").alone():
+    with Lease(tmp_path / "gpu-0").exclusive():
         assert time.monotonic() - began < 5

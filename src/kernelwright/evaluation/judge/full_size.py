@@ -81,10 +81,10 @@ _DEFINED = re.compile(r"(?:__global__[^;{(]*?|\bdef\s+)\b(\w+)\s*\(")
 """Matches the names of functions that a text defines for the device, in CUDA or Triton."""
 
 
-def judge_on_gpu(case: Case, problem: Failed | None, gpu: Gpu, alone: bool = False) -> Evaluation:
+def judge_on_gpu(case: Case, problem: Failed | None, gpu: Gpu, exclusive: bool = False) -> Evaluation:
     """Returns one evaluation, timed when it is `correct`. Raises `TaskError` and `HarnessError` as `small_sizes.judge`.
 
-    Untimed work holds a shared lease, unless `alone` asks for an exclusive one or the task needs much memory.
+    Untimed work holds a shared lease, unless `exclusive` asks for an exclusive one or the task needs much memory.
     """
     started, began = time.monotonic(), time.time()
     advice = static_rules.static_findings(case.candidate, case.task)
@@ -94,20 +94,20 @@ def judge_on_gpu(case: Case, problem: Failed | None, gpu: Gpu, alone: bool = Fal
     gpu.expect(case.task.content_hash, (LEAST_BYTES + (laid if case.options.replay else 0)) * elements)
     if problem is None:
 
-        def tried(alone: bool) -> Attempt:
-            return _attempt(case, gpu, alone)
+        def tried(exclusive: bool) -> Attempt:
+            return _attempt(case, gpu, exclusive)
 
         def by_launches() -> tuple[Attempt | None, str]:
             return _replayed(case, gpu)
 
-        (quick, why), first = _with_room(by_launches) if case.options.replay and not alone else ((None, ""), 0.0)
+        (quick, why), first = _with_room(by_launches) if case.options.replay and not exclusive else ((None, ""), 0.0)
         if quick is not None:
             quick.waited += first
             return evaluation(case, quick, advice, started, _backend(gpu))
-        attempt, lost = _with_room(lambda: tried(alone))
+        attempt, lost = _with_room(lambda: tried(exclusive))
         attempt.waited += first + lost
         if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
-            attempt = _second(attempt, tried(alone=True))
+            attempt = _second(attempt, tried(exclusive=True))
         if why:
             attempt.note(replayed=f"no: {why}"[:300])
     if attempt.failed is None:
@@ -136,11 +136,11 @@ def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
     try:
         session.load(case.task)
         waiting = time.monotonic()
-        with gpu.seat(case.task.content_hash, alone=False) as bench.seat:
+        with gpu.seat(case.task.content_hash, exclusive=False) as bench.seat:
             bench.took("seat", waiting)
             session.replayer = bench.seat.replayer
             session.replayer.open()
-            with contextlib.nullcontext() if bench.seat.room else bench.has("alone"):
+            with contextlib.nullcontext() if bench.seat.room else bench.has("exclusive"):
                 _full_size(bench)
             session.release()
     except Failed as ended:
@@ -171,7 +171,7 @@ def _with_room(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
     return tried(), started - began
 
 
-def _attempt(case: Case, gpu: Gpu, alone: bool) -> Attempt:
+def _attempt(case: Case, gpu: Gpu, exclusive: bool) -> Attempt:
     """Judges a candidate in its own runner on the GPU. Raises `TooLarge` if a retry may have more memory."""
     attempt = Attempt()
     rng = np.random.default_rng(case.seed)
@@ -184,9 +184,9 @@ def _attempt(case: Case, gpu: Gpu, alone: bool) -> Attempt:
         others = _other_sizes(bench)
         bench.ruler = next((data.low_error for _, data in others), None)
         waiting = time.monotonic()
-        with gpu.seat(case.task.content_hash, alone) as bench.seat:
+        with gpu.seat(case.task.content_hash, exclusive) as bench.seat:
             bench.took("seat", waiting)
-            with contextlib.nullcontext() if bench.seat.room else bench.has("alone"):
+            with contextlib.nullcontext() if bench.seat.room else bench.has("exclusive"):
                 _with_a_seat(bench, others)
     except Failed as failed:
         attempt.failed = attempt.failed or failed
@@ -223,10 +223,10 @@ def _with_a_seat(bench: GpuCase, others: list[tuple[Trial, TrialData]]) -> None:
     """Runs the whole judgement, once it has a seat and so a referee."""
     _full_size(bench)
     if bench.attempt.failed is None:
-        with bench.has("beside"):
+        with bench.has("shared"):
             _generality(bench, others)
     if bench.attempt.failed is not None or timing.graphs(bench):
-        with bench.has("beside"):
+        with bench.has("shared"):
             bench.session.exchange("", 0)
 
 
@@ -316,7 +316,7 @@ def _prepare(bench: GpuCase, randomise: bool) -> None:
     with bench.in_one():
         answer = _asked_to_prepare(bench)
         bench.layout = answer.header
-        with bench.has("alone" if _tunes(bench) else "beside"):
+        with bench.has("exclusive" if _tunes(bench) else "shared"):
             bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
             made = "" if bench.replayed else bench.session.make(data, weight_seed, keep=False)
     if isinstance(bench.session, launches_alone.ReplayClient):  # its host code needs no GPU, and so no lease
@@ -327,7 +327,7 @@ def _prepare(bench: GpuCase, randomise: bool) -> None:
     bench.weights = made if randomise else "seed"
     if randomise and bench.weights == "seed":
         # The candidate's weights have other names: both sides then keep the weights of the common seed.
-        with bench.has("beside"):
+        with bench.has("shared"):
             bench.session.exchange("", 0)
         _prepare(bench, randomise=False)
         return
@@ -337,12 +337,12 @@ def _prepare(bench: GpuCase, randomise: bool) -> None:
 
 def _asked_to_prepare(bench: GpuCase) -> Frame:
     """Sends `prepare` to the referee and returns its answer."""
-    memory, beside = _memory(bench)
+    memory, shared = _memory(bench)
     return bench.ask(
         "prepare",
         input_seed=bench.seed(),
         memory_bytes=memory,
-        beside=beside,
+        shared=shared,
         ruler=bench.ruler,
         baselines=bench.timed,
         slots=timing_in_rows.SLOTS if bench.replayed else [],
@@ -352,8 +352,8 @@ def _asked_to_prepare(bench: GpuCase) -> Frame:
 def _memory(bench: GpuCase) -> tuple[int, bool]:
     """Returns the bytes that checking may take (0: all free ones), and whether a retry may have more."""
     asked, room = int(bench.options.gpu_memory_gb * 2**30), bench.seat.room
-    beside = room > 0 and (not asked or asked > room)
-    return room if beside else asked, beside
+    shared = room > 0 and (not asked or asked > room)
+    return room if shared else asked, shared
 
 
 def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) -> None:
@@ -363,7 +363,7 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
     first = index == 0
     large = bench.layout["largest_input"] > THOROUGH_ALWAYS
     with bench.in_one():
-        with bench.has("alone" if first and _tunes(bench) else "beside"):
+        with bench.has("exclusive" if first and _tunes(bench) else "shared"):
             facts = call(bench, kind, [seed], watch=True, reuse=index == 2)
         result = compared(bench, kind, seed, facts.outputs, thorough=first or not large, repeat="keep" if first else "")
         if first and result.passed:
@@ -403,7 +403,7 @@ def _reweigh(bench: GpuCase) -> None:
     answer = bench.ask("reweigh", weight_seed=seed)
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
     bench.model = data, seed
-    with contextlib.nullcontext() if bench.replayed else bench.has("beside"):
+    with contextlib.nullcontext() if bench.replayed else bench.has("shared"):
         bench.session.make(data, seed, keep=True)
 
 

@@ -69,7 +69,7 @@ class GpuCase:
     ruler: list[float | None] | None = None
     """The rulers of a smaller size, for outputs too large to measure their own."""
     seat: Seat = field(init=False)
-    turn: Literal["", "beside", "alone"] = ""
+    turn: Literal["", "shared", "exclusive"] = ""
     """The lease that the judgement holds now; empty for none."""
 
     @property
@@ -99,33 +99,33 @@ class GpuCase:
         return int(self.rng.integers(1, 2**31))
 
     @contextlib.contextmanager
-    def has(self, turn: Literal["beside", "alone"]) -> Iterator[None]:
+    def has(self, turn: Literal["shared", "exclusive"]) -> Iterator[None]:
         """Holds a lease on the GPU, exclusive for what is timed. Within a held lease, keeps that one."""
         if self.turn:
-            assert turn == "beside" or self.turn == "alone", "what others compute beside cannot be told to stop"
+            assert turn == "shared" or self.turn == "exclusive", "a shared lease cannot become exclusive"
             yield
             return
         started = time.monotonic()
-        with self.gpu.lease.alone() if turn == "alone" else self.gpu.lease.beside():
+        with self.gpu.lease.exclusive() if turn == "exclusive" else self.gpu.lease.shared():
             self.took("lease", started)
             began, self.turn = time.monotonic(), turn
             try:
                 yield
             finally:
                 self.turn = ""
-                if turn == "alone":
-                    self.took("alone", began)
+                if turn == "exclusive":
+                    self.took("alone", began)  # the name of the stage in stored evaluations
 
     def in_one(self) -> AbstractContextManager[None]:
         """Holds one shared lease for all that follows, if launches are replayed: each lease costs a wait.
 
         Otherwise each message takes a lease of its own, so that an exclusive request need not wait.
         """
-        return self.has("beside") if self.replayed else contextlib.nullcontext()
+        return self.has("shared") if self.replayed else contextlib.nullcontext()
 
     def ask(self, kind: str, **header: Any) -> Frame:
         """Returns the referee's answer, and adds the seconds to the stage of that kind."""
-        with contextlib.nullcontext() if kind in IDLE else self.has("beside"):
+        with contextlib.nullcontext() if kind in IDLE else self.has("shared"):
             started = time.monotonic()
             try:
                 return self.seat.referee.ask(self.task.task_id, {"kind": kind, **header})
@@ -134,7 +134,7 @@ class GpuCase:
 
     def baseline(self, kind: str, **header: Any) -> dict[str, Any]:
         """Returns the answer of the baseline process."""
-        with contextlib.nullcontext() if kind in IDLE else self.has("beside"):
+        with contextlib.nullcontext() if kind in IDLE else self.has("shared"):
             started = time.monotonic()
             try:
                 return self.seat.baseline.ask(self.task.task_id, {"kind": kind, **header}).header
@@ -192,7 +192,7 @@ def call(
 def _called(bench: GpuCase, kind: Distribution, seeds: list[int], asked: dict[str, bool]) -> Ran:
     header = {**filled(bench, kind, seeds, aside=False), **asked}
     profile, graph, late, fresh = (asked[name] for name in ("profile", "graph", "late", "fresh"))
-    with bench.has("alone" if profile or graph or late else "beside"):
+    with bench.has("exclusive" if profile or graph or late else "shared"):
         started = time.monotonic()
         try:
             return bench.session.run(header)

@@ -64,7 +64,7 @@ def _attempt(case: Submission, gpu: Gpu | None) -> Attempt:
             _checked(session, attempt, options)
         else:
             waiting = time.monotonic()
-            with gpu.lease.alone():
+            with gpu.lease.exclusive():
                 attempt.waited = time.monotonic() - waiting
                 _checked(session, attempt, options)
                 if attempt.failed is None and options.timing_seconds > 0:

@@ -119,7 +119,7 @@ def timed(bench: GpuCase) -> None:
         begun = []
     if bench.attempt.failed is not None:
         return
-    with bench.has("alone"):
+    with bench.has("exclusive"):
         started = time.monotonic()
         begin(bench, tuned, 1)
         _rounds(bench, turn, [name for name in turn if name not in begun], before)
@@ -494,7 +494,7 @@ def graphs(bench: GpuCase) -> bool:
         return True
     if bench.options.timing_seconds < GRAPHS_FROM:
         return True
-    with bench.has("alone"):
+    with bench.has("exclusive"):
         return _graphs(bench, timing)
 
 

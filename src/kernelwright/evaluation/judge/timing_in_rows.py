@@ -114,7 +114,7 @@ def _laid(bench: GpuCase, count: int) -> Pass:
 
 def _passed(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples) -> None:
     """Times candidate and baselines in turn, and verifies the outputs."""
-    with bench.has("alone"):
+    with bench.has("exclusive"):
         began = time.monotonic()
         if laid.count > 1:
             for who in turn:

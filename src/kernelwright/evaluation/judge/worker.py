@@ -63,7 +63,7 @@ class Worker:
         for attempt in (1, 2):
             try:
                 self.pool.warm()  # so that starting the worker process is not counted as the candidate's time
-                found = self._judge(task, candidate, options, seed, alone=attempt > 1)
+                found = self._judge(task, candidate, options, seed, exclusive=attempt > 1)
                 return gates.marked(found, gates.stored(task, self.pool.cache))
             except HarnessError as error:
                 self.close()  # the remaining children may belong to a dead worker process
@@ -72,7 +72,7 @@ class Worker:
                     return harness_error(task, candidate, options, error, backend)
         raise HarnessError("unreachable: judging ends within two attempts")
 
-    def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int, alone: bool) -> Evaluation:
+    def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int, exclusive: bool) -> Evaluation:
         source, problem = as_module.module_source(candidate, task.function)
         submission = Submission(task, candidate, source, options, self.builder)
         if options.strict_kernelbench:
@@ -82,7 +82,7 @@ class Worker:
         with self.oracles.lent(task) as oracle:
             case = Case(task, candidate, source, options, self.builder, seed, plan, oracle)
             if self.gpu is not None and candidate.language != "cpp":  # C++ candidates have no kernels for a GPU
-                return judge_on_gpu(case, problem, self.gpu, alone)
+                return judge_on_gpu(case, problem, self.gpu, exclusive)
             return judge(case, problem)
 
     def plan(self, task: Task, budget: dict[str, int] | None = None) -> TaskPlan:

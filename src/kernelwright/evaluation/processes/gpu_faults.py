@@ -28,7 +28,7 @@ NOTICE_SECONDS = 1.0
 
 
 class Disturbed(HarnessError):
-    """A trusted child hangs, since another process has met a fault on the GPU. Workers judge again, alone."""
+    """A trusted child hangs, since another process met a fault on the GPU. Workers retry with an exclusive lease."""
 
 
 class Faults:

@@ -68,22 +68,22 @@ class Lease:
         self._first = threading.Lock()
         """Held by the one thread of this process that is at the door; the others wait here."""
         self._hand = threading.Condition()
-        self._alone, self._wanting, self._beside = False, 0, 0
+        self._exclusive, self._wanting, self._sharing = False, 0, 0
         """True while a thread of this process holds the lease exclusively; the number of other threads that want to;
         the number of threads that share it or want to."""
         self._file: int | None = None
         self._since = 0.0
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Holds the lease exclusively."""
         with self._hand:
             self._wanting += 1
             self._hand.notify_all()
             try:
                 self._hand.wait_for(self._worth_it, GATHER_SECONDS)
-                self._hand.wait_for(lambda: not self._alone)
-                self._alone = True
+                self._hand.wait_for(lambda: not self._exclusive)
+                self._exclusive = True
             finally:
                 self._wanting -= 1
         try:
@@ -95,19 +95,19 @@ class Lease:
                 if self._file is not None and (not self._wanting or time.monotonic() - self._since > HANDED_SECONDS):
                     os.close(self._file)
                     self._file = None
-                self._alone = False
+                self._exclusive = False
                 self._hand.notify_all()
 
     def _worth_it(self) -> bool:
         """Tells whether an exclusive request need not wait for further ones."""
-        return self._alone or self._file is not None or self._wanting >= GATHERED or not self._beside
+        return self._exclusive or self._file is not None or self._wanting >= GATHERED or not self._sharing
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
+    def shared(self) -> Iterator[None]:
         """Holds the lease shared: no thread or process holds it exclusively meanwhile. A thread that already holds the
         lease must not call this, since it may wait for itself."""
         with self._hand:
-            self._beside += 1
+            self._sharing += 1
         try:
             file = self._taken(fcntl.LOCK_SH)
             try:
@@ -116,7 +116,7 @@ class Lease:
                 os.close(file)
         finally:
             with self._hand:
-                self._beside -= 1
+                self._sharing -= 1
                 self._hand.notify_all()
 
     def _taken(self, way: int) -> int:
@@ -187,7 +187,7 @@ class Trusted:
         self.role: _Role = role
         self.device = device
         self.child: Child | None = None
-        self.beside = False
+        self.shared = False
         """True if other candidates may be on the GPU, and meet faults."""
 
     def ask(self, task_id: str, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = ()) -> Frame:
@@ -225,7 +225,7 @@ class Trusted:
     def _answer(self, child: Child, header: dict[str, Any], tensors: tuple[TensorBytes, ...]) -> Frame:
         began, deadline = time.time(), time.monotonic() + self.seconds
         child.channel.send(header, tensors, deadline)
-        while self.beside and not child.channel.ready(1.0) and time.monotonic() < deadline:
+        while self.shared and not child.channel.ready(1.0) and time.monotonic() < deadline:
             if self.faults.stuck(began):
                 self.close()
                 raise Disturbed(
@@ -336,12 +336,12 @@ class Gpu:
         self._needs[key] = max(self._needs.get(key, 0), ROOMS.index(room) + 1)
 
     @contextlib.contextmanager
-    def seat(self, key: str, alone: bool) -> Iterator[Seat]:
+    def seat(self, key: str, exclusive: bool) -> Iterator[Seat]:
         """Holds a seat for one judgement of the task of that hash: the seat that judged it last, if free, else the seat
-        that was used last. With `alone`, no other judgement of this process has a seat, or memory of its own,
+        that was used last. With `exclusive`, no other judgement of this process has a seat, or memory of its own,
         meanwhile."""
         with self._next, self._left:  # first come, first served, also for a judgement that wants all seats
-            number = len(ROOMS) if alone else self._needs.get(key, 0)
+            number = len(ROOMS) if exclusive else self._needs.get(key, 0)
             room = ROOMS[number] if number < len(ROOMS) else 0
             wanted = 1 if room else len(self._seats)
             self._left.wait_for(lambda: len(self._free) >= wanted and self._taken + room <= max(MEMORY, room))
@@ -350,10 +350,10 @@ class Gpu:
             others = [self._free.pop(0) for _ in range(wanted - 1)]
             self._taken += room
         seat.room = room
-        seat.referee.beside = seat.baseline.beside = seat.replayer.beside = room > 0
+        seat.referee.shared = seat.baseline.shared = seat.replayer.shared = room > 0
         try:
             if not room:
-                with self.lease.beside():
+                with self.lease.shared():
                     for other in others:
                         other.rest()
             seat.key = key

@@ -123,7 +123,7 @@ class Referee:
         budget = header["memory_bytes"]
         self._room(sum(t.nbytes for t in given), budget, SLICED_COPIES)
         made, flops, steady = self._first_run(values)
-        self.slicing = self._sliced(values, made, budget, whole=header["beside"])
+        self.slicing = self._sliced(values, made, budget, whole=header["shared"])
         self.low_error = header["ruler"]
         places, total = _divide([given, made])
         self.inputs, self.outputs = places
