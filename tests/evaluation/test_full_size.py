@@ -231,7 +231,7 @@ def test_memory_that_is_not_there_is_unsupported(pool: Pool) -> None:
 
 def test_a_task_gets_the_room_that_it_needs(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts with little memory, beside others; the verdict is that of a judgement with enough memory."""
-    monkeypatch.setattr(gpu_seats, "ROOMS", (1 << 10, 1 << 11))
+    monkeypatch.setattr(gpu_seats, "HEADROOMS", (1 << 10, 1 << 11))
     task = Task(task_id="scaled-relu", source=TASK, policy="libraries")
     text = model("return torch.relu(x) * self.scale")
     candidate = Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")

@@ -16,7 +16,7 @@ import pytest
 
 from kernelwright.errors import WorkerDied
 from kernelwright.evaluation.processes import gpu_seats
-from kernelwright.evaluation.processes.gpu_seats import ROOMS, SEATS, Gpu, Lease
+from kernelwright.evaluation.processes.gpu_seats import HEADROOMS, SEATS, Gpu, Lease
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.roles import Role, jail_of
 
@@ -171,40 +171,40 @@ def test_there_are_so_many_seats_and_an_exclusive_judgement_has_them_all(gpu: Gp
     assert events[-4:] == ["exclusive in", "exclusive out", "later in", "later out"]
 
 
-def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
+def test_a_task_that_asks_for_more_headroom_gets_it(gpu: Gpu) -> None:
     """It gets more memory, then all seats; the next judgements of the task begin with that."""
-    rooms, free = [], []
-    for _ in range(len(ROOMS) + 2):
+    headrooms, free = [], []
+    for _ in range(len(HEADROOMS) + 2):
         with gpu.seat("a", exclusive=False) as seat:
-            rooms.append(seat.room)
+            headrooms.append(seat.headroom)
             free.append(len(gpu._free))
-            if seat.room:
-                gpu.more_room("a", seat.room)
-    assert rooms == [*ROOMS, 0, 0] and free == [SEATS - 1] * len(ROOMS) + [0, 0]
+            if seat.headroom:
+                gpu.more_headroom("a", seat.headroom)
+    assert headrooms == [*HEADROOMS, 0, 0] and free == [SEATS - 1] * len(HEADROOMS) + [0, 0]
     with gpu.seat("b", exclusive=False) as seat:
-        assert seat.room == ROOMS[0] and len(gpu._free) == SEATS - 1
+        assert seat.headroom == HEADROOMS[0] and len(gpu._free) == SEATS - 1
 
 
-def test_who_asks_for_room_at_once_gets_the_same(gpu: Gpu) -> None:
+def test_who_asks_for_headroom_at_once_gets_the_same(gpu: Gpu) -> None:
     """Answers to one task begin together and all lack memory: the task grows by one step, not by many."""
     for _ in range(8):
-        gpu.more_room("a", ROOMS[0])
+        gpu.more_headroom("a", HEADROOMS[0])
     with gpu.seat("a", exclusive=False) as seat:
-        assert seat.room == ROOMS[1]
+        assert seat.headroom == HEADROOMS[1]
 
 
-def test_a_large_task_begins_with_the_room_that_it_needs_at_least(gpu: Gpu) -> None:
-    for key, nbytes, room in (("a", 0, 1), ("b", 2 << 30, 3), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
+def test_a_large_task_begins_with_the_headroom_that_it_needs_at_least(gpu: Gpu) -> None:
+    for key, nbytes, headroom in (("a", 0, 1), ("b", 2 << 30, 3), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
         gpu.expect(key, nbytes)
         with gpu.seat(key, exclusive=False) as seat:
-            assert seat.room == room << 30
-    gpu.more_room("b", 3 << 30)
+            assert seat.headroom == headroom << 30
+    gpu.more_headroom("b", 3 << 30)
     gpu.expect("b", 2 << 30)  # the measured need overrides the expected one
     with gpu.seat("b", exclusive=False) as seat:
-        assert seat.room == 6 << 30
+        assert seat.headroom == 6 << 30
 
 
-def test_all_rooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_headrooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large task runs beside small ones, but not beside another large one; a task may also take all memory."""
     monkeypatch.setattr(gpu_seats, "MEMORY", 30 << 30)
     events: list[str] = []
@@ -234,7 +234,7 @@ def test_all_rooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypat
     assert events[2:4] == ["large out", "other in"] and gpu._taken == 0
     monkeypatch.setattr(gpu_seats, "MEMORY", 1 << 30)
     with gpu.seat("large", exclusive=False) as seat:
-        assert seat.room == 26 << 30
+        assert seat.headroom == 26 << 30
 
 
 def test_an_exclusive_judgement_has_the_others_memory(gpu: Gpu) -> None:

@@ -100,11 +100,13 @@ def judge_on_gpu(case: Case, problem: Failed | None, gpu: Gpu, exclusive: bool =
         def by_launches() -> tuple[Attempt | None, str]:
             return _replayed(case, gpu)
 
-        (quick, why), first = _with_room(by_launches) if case.options.replay and not exclusive else ((None, ""), 0.0)
+        (quick, why), first = (
+            _with_headroom(by_launches) if case.options.replay and not exclusive else ((None, ""), 0.0)
+        )
         if quick is not None:
             quick.waited += first
             return evaluation(case, quick, advice, started, _backend(gpu))
-        attempt, lost = _with_room(lambda: tried(exclusive))
+        attempt, lost = _with_headroom(lambda: tried(exclusive))
         attempt.waited += first + lost
         if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
             attempt = _second(attempt, tried(exclusive=True))
@@ -140,13 +142,13 @@ def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
             bench.took("seat", waiting)
             session.replayer = bench.seat.replayer
             session.replayer.open()
-            with contextlib.nullcontext() if bench.seat.room else bench.has("exclusive"):
+            with contextlib.nullcontext() if bench.seat.headroom else bench.has("exclusive"):
                 _full_size(bench)
             session.release()
     except Failed as ended:
         return None, ended.reason
     except TooLarge as error:
-        _ask_for_room(bench)
+        _ask_for_headroom(bench)
         return None, str(error)
     finally:
         session.close()
@@ -161,10 +163,10 @@ def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
     return attempt, ""
 
 
-def _with_room(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
+def _with_headroom(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
     """Retries with more memory after `TooLarge`. Returns the first attempt that fits and the seconds lost before."""
     began = started = time.monotonic()
-    for _ in gpu_seats.ROOMS:
+    for _ in gpu_seats.HEADROOMS:
         with contextlib.suppress(TooLarge):
             return tried(), started - began
         started = time.monotonic()
@@ -186,14 +188,14 @@ def _attempt(case: Case, gpu: Gpu, exclusive: bool) -> Attempt:
         waiting = time.monotonic()
         with gpu.seat(case.task.content_hash, exclusive) as bench.seat:
             bench.took("seat", waiting)
-            with contextlib.nullcontext() if bench.seat.room else bench.has("exclusive"):
+            with contextlib.nullcontext() if bench.seat.headroom else bench.has("exclusive"):
                 _with_a_seat(bench, others)
     except Failed as failed:
         attempt.failed = attempt.failed or failed
         if failed.cause == "device":
             gpu.faults.note()
     except TooLarge as error:
-        _ask_for_room(bench)
+        _ask_for_headroom(bench)
         attempt.failed = Failed("unsupported", f"size: {error}"[:500])
     finally:
         _note_session(attempt, bench)
@@ -203,10 +205,10 @@ def _attempt(case: Case, gpu: Gpu, exclusive: bool) -> Attempt:
     return attempt
 
 
-def _ask_for_room(bench: GpuCase) -> None:
+def _ask_for_headroom(bench: GpuCase) -> None:
     """Handles `TooLarge`: if there may be more headroom, reserves it for the next attempt and re-raises."""
     if _memory(bench)[1]:
-        bench.gpu.more_room(bench.task.content_hash, bench.seat.room)
+        bench.gpu.more_headroom(bench.task.content_hash, bench.seat.headroom)
         raise
 
 
@@ -351,9 +353,9 @@ def _asked_to_prepare(bench: GpuCase) -> Frame:
 
 def _memory(bench: GpuCase) -> tuple[int, bool]:
     """Returns the bytes that checking may take (0: all free ones), and whether a retry may have more."""
-    asked, room = int(bench.options.gpu_memory_gb * 2**30), bench.seat.room
-    shared = room > 0 and (not asked or asked > room)
-    return room if shared else asked, shared
+    asked, headroom = int(bench.options.gpu_memory_gb * 2**30), bench.seat.headroom
+    shared = headroom > 0 and (not asked or asked > headroom)
+    return headroom if shared else asked, shared
 
 
 def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) -> None:

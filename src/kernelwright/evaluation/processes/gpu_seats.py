@@ -36,7 +36,7 @@ LEASE_SECONDS = 3600.0
 """A bound on the seconds to wait for a GPU that other processes use in turn with us."""
 SEATS = 8
 """Judgements that may be on one GPU at once, each with a seat of its own."""
-ROOMS = (1 << 30, 3 << 30, 6 << 30, 13 << 30, 26 << 30)
+HEADROOMS = (1 << 30, 3 << 30, 6 << 30, 13 << 30, 26 << 30)
 """Bytes that a judgement's checks may take while other judgements run: the first sufficient number. A judgement that
 needs more gets the GPU exclusively."""
 MEMORY = 40 << 30
@@ -249,7 +249,7 @@ class Seat:
         self.replayer = Trusted(pool, "replayer", device, faults, REPLAYER_SECONDS)
         self.key = ""
         """The task that was judged here last."""
-        self.room = 0
+        self.headroom = 0
         """Bytes that checking may take now; 0 for a judgement that has the GPU exclusively."""
 
     def rest(self) -> None:
@@ -280,10 +280,10 @@ class Gpu:
         self.architecture: str | None = None
         """The architecture that a replayer wants device code built for; None before one was asked."""
         self._needs: dict[str, int] = {}
-        """The index in `ROOMS` that a task needs, by the task's hash, if it is not 0; `len(ROOMS)` means the whole
-        GPU."""
+        """The index in `HEADROOMS` that a task needs, by the task's hash, if it is not 0; `len(HEADROOMS)` means the
+        whole GPU."""
         self._taken = 0
-        """Bytes of the `ROOMS` entries in use."""
+        """Bytes of the `HEADROOMS` entries in use."""
         self._seats = [Seat(pool, self.device, self.faults) for _ in range(SEATS)]
         self._free, self._left = list(self._seats), threading.Condition()
         self._next = threading.Lock()
@@ -326,14 +326,13 @@ class Gpu:
 
     def expect(self, key: str, nbytes: int) -> None:
         """Records that a task's checks need at least this much memory, so that the task starts with a sufficient entry
-        of `ROOMS`."""
-        enough = next((k for k, room in enumerate(ROOMS) if room >= nbytes), len(ROOMS) - 1)
+        of `HEADROOMS`."""
+        enough = next((k for k, headroom in enumerate(HEADROOMS) if headroom >= nbytes), len(HEADROOMS) - 1)
         self._needs.setdefault(key, enough)
 
-    def more_room(self, key: str, room: int) -> None:
-        """Records that a judgement of that task needs more memory than the `room` that it had. Several may report it at
-        once."""
-        self._needs[key] = max(self._needs.get(key, 0), ROOMS.index(room) + 1)
+    def more_headroom(self, key: str, headroom: int) -> None:
+        """Notes that a judgement of that task needs more memory than its `headroom`. Several may report at once."""
+        self._needs[key] = max(self._needs.get(key, 0), HEADROOMS.index(headroom) + 1)
 
     @contextlib.contextmanager
     def seat(self, key: str, exclusive: bool) -> Iterator[Seat]:
@@ -341,18 +340,18 @@ class Gpu:
         that was used last. With `exclusive`, no other judgement of this process has a seat, or memory of its own,
         meanwhile."""
         with self._next, self._left:  # first come, first served, also for a judgement that wants all seats
-            number = len(ROOMS) if exclusive else self._needs.get(key, 0)
-            room = ROOMS[number] if number < len(ROOMS) else 0
-            wanted = 1 if room else len(self._seats)
-            self._left.wait_for(lambda: len(self._free) >= wanted and self._taken + room <= max(MEMORY, room))
+            number = len(HEADROOMS) if exclusive else self._needs.get(key, 0)
+            headroom = HEADROOMS[number] if number < len(HEADROOMS) else 0
+            wanted = 1 if headroom else len(self._seats)
+            self._left.wait_for(lambda: len(self._free) >= wanted and self._taken + headroom <= max(MEMORY, headroom))
             seat = next((s for s in reversed(self._free) if s.key == key), self._free[-1])
             self._free.remove(seat)
             others = [self._free.pop(0) for _ in range(wanted - 1)]
-            self._taken += room
-        seat.room = room
-        seat.referee.shared = seat.baseline.shared = seat.replayer.shared = room > 0
+            self._taken += headroom
+        seat.headroom = headroom
+        seat.referee.shared = seat.baseline.shared = seat.replayer.shared = headroom > 0
         try:
-            if not room:
+            if not headroom:
                 with self.lease.shared():
                     for other in others:
                         other.rest()
@@ -361,7 +360,7 @@ class Gpu:
         finally:
             with self._left:
                 self._free += [*others, seat]
-                self._taken -= room
+                self._taken -= headroom
                 self._left.notify()
 
     def close(self) -> None:

@@ -121,7 +121,7 @@ class Referee:
         values = task_inputs.make_inputs(self.namespace, "own", header["input_seed"])
         given = wire.tensors_of(values)
         budget = header["memory_bytes"]
-        self._room(sum(t.nbytes for t in given), budget, SLICED_COPIES)
+        self._headroom(sum(t.nbytes for t in given), budget, SLICED_COPIES)
         made, flops, steady = self._first_run(values)
         self.slicing = self._sliced(values, made, budget, whole=header["shared"])
         self.low_error = header["ruler"]
@@ -200,18 +200,18 @@ class Referee:
             self.state = {k: v.to(self.device.name) for k, v in self.state.items()}
             self.placed = True
 
-    def _room(self, nbytes: int, budget: int, copies: int) -> int:
+    def _headroom(self, nbytes: int, budget: int, copies: int) -> int:
         """Returns the bytes that remain after `copies` times `nbytes` are taken. Raises `DoesNotFit` if there are too
         few."""
         facts = self.device.facts()
-        room = min(facts["free_bytes"], budget or facts["free_bytes"])
+        free = min(facts["free_bytes"], budget or facts["free_bytes"])
         need = copies * nbytes
-        if need > room:
-            gigabytes = need / 2**30, room / 2**30
+        if need > free:
+            gigabytes = need / 2**30, free / 2**30
             raise DoesNotFit(
                 "about {:.1f} GB are needed to check this size, and {:.1f} GB are there".format(*gigabytes)
             )
-        return int(room - need)
+        return int(free - need)
 
     def _slots(self, wanted: list[int], total: int, nbytes: int, budget: int) -> int:
         """Returns the number of calls of `total` bytes that the block holds. `wanted` lists the preferred number and
@@ -221,7 +221,7 @@ class Referee:
             return max(1, min(MOST_SLOTS, SLOT_BYTES // total))
         found = min(wanted[0], MORE_BYTES // total)
         if self.slicing is None and found < wanted[1]:
-            left = self._room(nbytes, budget, COPIES)
+            left = self._headroom(nbytes, budget, COPIES)
             fitting = (n for n in wanted[1:] if n * total <= MOST_BYTES and 2 * n * total <= left)
             found = max(found, next(fitting, 1))
         return max(1, found)
@@ -234,12 +234,12 @@ class Referee:
         """
         nbytes = max(sum(t.nbytes for t in group) for group in (wire.tensors_of(values), made))
         try:
-            self._room(nbytes, budget, COPIES)
+            self._headroom(nbytes, budget, COPIES)
             return None
         except DoesNotFit as error:
             if whole:
                 raise
-            left = self._room(nbytes, budget, SLICED_COPIES)
+            left = self._headroom(nbytes, budget, SLICED_COPIES)
             rows = max((t.shape[0] for t in made if t.dim()), default=1)
             step = int(min(SLICE_BYTES, left // COPIES) * rows // max(nbytes, 1))
             found = by_rows.find(values, made, lambda v: self._exact(v, 0), step, seed=len(made))
