@@ -65,7 +65,7 @@ class GpuRunner(Runner):
         return model.to(self.place.name) if isinstance(model, torch.nn.Module) else model
 
     def ready(self) -> None:
-        self.place.soil()
+        self.place.poison_chip()
 
     def device_failed(self) -> bool:
         """Tells whether the context is broken: every later call of the runtime then raises."""
@@ -100,7 +100,7 @@ class GpuRunner(Runner):
         self.calls.keep(given)
         calls = timed_calls.bound(self.model, header, given)
         devices.poison(self.place, header["outputs"], len(given))
-        self.place.soil()
+        self.place.poison_chip()
         self.operators.adopt(t for call in given for t in call)
         self.operators.adopt(weights_of(self.model), fixed=True)
         self.operators.begin()

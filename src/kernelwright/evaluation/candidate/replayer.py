@@ -138,7 +138,7 @@ class Replayer:
         self.checked = given[0] if header["watch"] else []
         self.calls.keep(given)
         devices.poison(self.device, header["outputs"], len(given))
-        self.device.soil()
+        self.device.poison_chip()
         results, times, copies = self._called(header, given)
         if header["moves"]:  # memory that was never written may still hold results of the launches
             results = [self._replay(tensors, launches=False, poisoned=True) for tensors in given]

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelwright.evaluation.device.poison_shared_memory import Soil
+from kernelwright.evaluation.device.poison_shared_memory import ChipPoison
 
 ALIGNMENT = 512
 SPIN_MS, MOST_SPIN_MS = 0.2, 20.0
@@ -66,7 +66,7 @@ class Device(Protocol):
 
     def synchronize(self) -> None: ...
 
-    def soil(self) -> None:
+    def poison_chip(self) -> None:
         """Leaves NaN in on-chip memory that is not cleared for kernels; called before each call, outside the timed
         part."""
 
@@ -131,7 +131,7 @@ class CudaDevice:
         self._wait, self._sleep, self._clock = torch._C._cuda_synchronize, torch._C._cuda_sleep, time.perf_counter
         self._random = random.Random()
         self._host = HostTimes()
-        self._soil = Soil(0)
+        self._poison = ChipPoison(0)
         self.launch_ms = 0.0
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
@@ -149,8 +149,8 @@ class CudaDevice:
     def synchronize(self) -> None:
         self._wait()
 
-    def soil(self) -> None:
-        self._soil.spread(self._stream.cuda_stream)
+    def poison_chip(self) -> None:
+        self._poison.spread(self._stream.cuda_stream)
 
     def measure(self, calls: Sequence[Callable[[], Any]], kind: str = "") -> tuple[list[Any], Times]:
         first, start, end = self._events
@@ -242,7 +242,7 @@ class HostDevice:
     def synchronize(self) -> None:
         return
 
-    def soil(self) -> None:
+    def poison_chip(self) -> None:
         return
 
     def measure(self, calls: Sequence[Callable[[], Any]], kind: str = "") -> tuple[list[Any], Times]:

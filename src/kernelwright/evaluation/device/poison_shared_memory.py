@@ -71,7 +71,7 @@ WAIT:
 """
 
 
-class Soil:
+class ChipPoison:
     """The kernel, loaded in the current context of this process. Raises RuntimeError if the driver reports an error."""
 
     def __init__(self, device: int) -> None:

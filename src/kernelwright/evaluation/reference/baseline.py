@@ -104,7 +104,7 @@ class Baseline:
         self.calls.keep(given)
         calls = timed_calls.bound(self._baseline(header["baseline"]), header, given)
         devices.poison(self.device, header["outputs"], len(given))
-        self.device.soil()
+        self.device.poison_chip()
         draws.seed_all(header["call_seed"])
         return calls
 

@@ -39,7 +39,7 @@ def test_shared_memory_holds_nan_afterwards() -> None:
     assert result.ok, result.log
     module = driver.LoadedModule(result.ptx, b"")
     y = torch.zeros(512 * 2048, dtype=torch.int32, device="cuda")
-    device.soil()
+    device.poison_chip()
     pointer = y.data_ptr().to_bytes(8, "little")
     driver.launch(module.function("found"), (512,), (256,), 8192, [pointer], 0)
     torch.cuda.synchronize()
