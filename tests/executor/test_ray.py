@@ -54,25 +54,25 @@ def _processes() -> list[int]:
 
 def test_two_declared_gpus_are_two_actors_with_one_gpu_each() -> None:
     with RayActors(2, backend="gpu", device="cpu") as executor:
-        assert (executor.gpus, executor.seats, executor.capacity) == (2, 2, 2)
+        assert (executor.gpus, executor.slots, executor.capacity) == (2, 2, 2)
         assert executor.settle(EvalOptions()).backend == "gpu"
         jobs = [executor.submit(task(n % 2), python(n % 2), ON_HOST) for n in range(6)]
         results = [job.result(SECONDS) for job in jobs]
-        visible = ray.get([_environment(executor, seat) for seat in (0, 1)], timeout=SECONDS)
+        visible = ray.get([_environment(executor, slot) for slot in (0, 1)], timeout=SECONDS)
     assert {r.verdict for r in results} == {"correct"}, [r.reason for r in results]
     assert all(r.timing is not None for r in results)
     assert sorted(visible) == ["0", "1"]
 
 
-def _environment(executor: RayActors, seat: int) -> Any:
+def _environment(executor: RayActors, slot: int) -> Any:
     """Returns CUDA_VISIBLE_DEVICES as an actor has it."""
-    actor = executor._seats[seat].actor()
+    actor = executor._slots[slot].actor()
     return actor.__ray_call__.remote(lambda _self: os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def test_several_jobs_share_an_actor() -> None:
     with RayActors(4, backend="gpu", device="cpu") as executor:
-        assert (executor.seats, executor.capacity) == (2, 4)
+        assert (executor.slots, executor.capacity) == (2, 4)
         began = time.monotonic()
         jobs = [executor.submit(task(n % 2), python(n % 2), ON_HOST) for n in range(8)]
         assert {job.result(SECONDS).verdict for job in jobs} == {"correct"}

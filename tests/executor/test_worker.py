@@ -172,8 +172,8 @@ def test_what_was_taken_over_meanwhile_is_not_stored_twice(tmp_path: Path) -> No
         Queue(store).add(task(1), candidate(1), options, "key", (0, "row-0"))
 
         class Slow(Local):
-            def judge(self, job, seat):  # type: ignore[no-untyped-def]
-                evaluation = super().judge(job, seat)
+            def judge(self, job, slot):  # type: ignore[no-untyped-def]
+                evaluation = super().judge(job, slot)
                 other = Queue(store, "other", now=lambda: time.time() + 1000)
                 (leased,) = other.lease(60)
                 assert other.finish(leased.key, evaluation)

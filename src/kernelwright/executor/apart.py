@@ -46,24 +46,24 @@ class Apart(OnThisMachine):
         """Takes the arguments of `Local`. A process is started with the first job for it."""
         super().__init__(jobs, max_pending, gpus)
         self._device = device
-        self._seats = [_ProcessSeat(self.capacity, device) for _ in self.gpus]
-        self._without = _ProcessSeat(self.capacity, device, NICE if self.gpus else 0)
+        self._slots = [_ProcessSlot(self.capacity, device) for _ in self.gpus]
+        self._without = _ProcessSlot(self.capacity, device, NICE if self.gpus else 0)
         """The process for jobs without a GPU. Their work would delay the timing of other candidates."""
 
-    def judge(self, job: Job, seat: int) -> Evaluation:
-        gpu = self.gpu_of(seat) if self._device or job.options.resolved() == "gpu" else None
-        at = self._without if gpu is None else self._seats[seat]
+    def judge(self, job: Job, slot: int) -> Evaluation:
+        gpu = self.gpu_of(slot) if self._device or job.options.resolved() == "gpu" else None
+        at = self._without if gpu is None else self._slots[slot]
         answer = at.process().ask((job.task, job.candidate, job.options, gpu))
         if isinstance(answer, Evaluation):
             return answer
         raise as_raised(answer)
 
     def shut(self) -> None:
-        for seat in (*self._seats, self._without):
-            seat.close()
+        for slot in (*self._slots, self._without):
+            slot.close()
 
 
-class _ProcessSeat:
+class _ProcessSlot:
     """Holds one process and its successors. Several threads may ask it."""
 
     def __init__(self, threads: int, device: str | None, nice: int = 0) -> None:

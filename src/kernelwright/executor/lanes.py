@@ -27,7 +27,7 @@ one of the other jobs, and a raised job gains nothing by waiting beside many of 
 CLOSING_SECONDS = 3600.0
 """Seconds that closing waits for running jobs. Deadlines of its own end each judgement long before."""
 ATTEMPTS = 2
-"""Times that a job is given to a seat before it becomes `harness_error`."""
+"""Times that a job is given to a slot before it becomes `harness_error`."""
 
 
 class Full(KernelwrightError):
@@ -56,7 +56,7 @@ class Job(Future[Evaluation]):
         self.attempts = 0
         self._turn = threading.RLock()
         self.avoid: int | None = None
-        """The seat (see `Lanes`) that has lost the job already."""
+        """The slot (see `Lanes`) that has lost the job already."""
 
     def begin(self) -> bool:
         """Tells whether the job is still to be judged. From here on it cannot be cancelled."""
@@ -89,13 +89,13 @@ Entry = tuple[int, int, Job]
 class Lanes:
     """Base of the executors: `judge` and `shut` are theirs.
 
-    Several lanes share a seat: an evaluator, a process or an actor. A job that a seat has lost (`Lost`) is judged once
-    more, by another seat where there is one.
+    Several lanes share a slot: an evaluator, a process or an actor. A job that a slot has lost (`Lost`) is judged once
+    more, by another slot where there is one.
     """
 
-    def __init__(self, lanes: int, seats: int, max_pending: int | None = None) -> None:
-        self.seats = max(1, seats)
-        self.capacity = max(1, lanes, self.seats)
+    def __init__(self, lanes: int, slots: int, max_pending: int | None = None) -> None:
+        self.slots = max(1, slots)
+        self.capacity = max(1, lanes, self.slots)
         self.max_pending = max_pending or 4 * self.capacity
         self._changed = threading.Condition()
         self._waiting: list[Entry] = []
@@ -105,8 +105,8 @@ class Lanes:
         self._closed = False
         self._threads: list[threading.Thread] = []
 
-    def judge(self, job: Job, seat: int) -> Evaluation:
-        """Judges one job in one of the seat's lanes. Raises `Lost`; any other exception becomes the job's."""
+    def judge(self, job: Job, slot: int) -> Evaluation:
+        """Judges one job in one of the slot's lanes. Raises `Lost`; any other exception becomes the job's."""
         raise HarnessError(f"{type(self).__name__} does not say how it judges")
 
     def shut(self) -> None:
@@ -145,9 +145,9 @@ class Lanes:
     def _start(self, wanted: int) -> None:
         """Starts lanes until there are `wanted` or `capacity` of them."""
         while len(self._threads) < min(self.capacity, wanted):
-            seat = len(self._threads) % self.seats
+            slot = len(self._threads) % self.slots
             # A daemon: a second Ctrl-C ends the program while the first one still waits for running jobs.
-            thread = threading.Thread(target=self._serve, args=(seat,), daemon=True)
+            thread = threading.Thread(target=self._serve, args=(slot,), daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -156,11 +156,11 @@ class Lanes:
             self._open -= 1
             self._changed.notify_all()
 
-    def _take(self, seat: int) -> Entry | None:
-        """Returns the next job for this seat; None once the executor is closed and no job is left."""
+    def _take(self, slot: int) -> Entry | None:
+        """Returns the next job for this slot; None once the executor is closed and no job is left."""
         with self._changed:
             while True:
-                fitting = [entry for entry in self._waiting if entry[2].avoid != seat or self.seats == 1]
+                fitting = [entry for entry in self._waiting if entry[2].avoid != slot or self.slots == 1]
                 if fitting:
                     if self._urgent >= max(1, int(URGENT_SHARE * self.capacity)):
                         fitting = [entry for entry in fitting if entry[0] >= 0] or fitting
@@ -172,33 +172,33 @@ class Lanes:
                     return None
                 self._changed.wait(1.0)
 
-    def _serve(self, seat: int) -> None:
-        while (entry := self._take(seat)) is not None:
+    def _serve(self, slot: int) -> None:
+        while (entry := self._take(slot)) is not None:
             try:
-                self._judged(entry, seat)
+                self._judged(entry, slot)
             finally:
                 with self._changed:
                     self._urgent -= entry[0] < 0
 
-    def _judged(self, entry: Entry, seat: int) -> None:
+    def _judged(self, entry: Entry, slot: int) -> None:
         """Judges a job that was taken."""
         job = entry[2]
         if not job.begin():
             return
         try:
-            evaluation = self.judge(job, seat)
+            evaluation = self.judge(job, slot)
         except Lost as lost:
-            self._lost(entry, seat, lost)
+            self._lost(entry, slot, lost)
         except BaseException as error:
             job.set_exception(error)
         else:
             job.finish(evaluation)
 
-    def _lost(self, entry: Entry, seat: int, lost: Lost) -> None:
+    def _lost(self, entry: Entry, slot: int, lost: Lost) -> None:
         job = entry[2]
         with self._changed:
             if job.attempts < ATTEMPTS and not self._closed:
-                job.avoid = seat
+                job.avoid = slot
                 self._waiting.append(entry)  # with its old number, so that it keeps its place
                 self._start(self.capacity)
                 self._changed.notify_all()

@@ -53,7 +53,7 @@ class Evaluators:
 
 
 class OnThisMachine(Lanes):
-    """The base of the executors of one machine: a seat for each GPU, or one seat without a GPU."""
+    """The base of the executors of one machine: a slot for each GPU, or one slot without a GPU."""
 
     def __init__(self, jobs: int, max_pending: int | None, gpus: tuple[str, ...] | None) -> None:
         """Judges `jobs` candidates at once, at least one for each GPU. `gpus` are named as in CUDA_VISIBLE_DEVICES;
@@ -66,9 +66,9 @@ class OnThisMachine(Lanes):
         self.gpus = gpus
         super().__init__(jobs, len(self.gpus), max_pending)
 
-    def gpu_of(self, seat: int) -> str | None:
-        """Returns the GPU of a seat; None without a GPU."""
-        return self.gpus[seat] if self.gpus else None
+    def gpu_of(self, slot: int) -> str | None:
+        """Returns the GPU of a slot; None without a GPU."""
+        return self.gpus[slot] if self.gpus else None
 
 
 class Local(OnThisMachine):
@@ -85,8 +85,8 @@ class Local(OnThisMachine):
         super().__init__(jobs, max_pending, gpus)
         self.evaluators = Evaluators(device)
 
-    def judge(self, job: Job, seat: int) -> Evaluation:
-        evaluator = self.evaluators.get(job.options, self.gpu_of(seat))
+    def judge(self, job: Job, slot: int) -> Evaluation:
+        evaluator = self.evaluators.get(job.options, self.gpu_of(slot))
         return evaluator.evaluate(job.task, job.candidate, job.options)
 
     def shut(self) -> None:

@@ -73,7 +73,7 @@ class RayJudge:
         self.evaluators.close()
 
 
-class RaySeat:
+class ActorSlot:
     """Holds one actor and its successors. Several threads may ask it."""
 
     def __init__(self, make: Any) -> None:
@@ -134,10 +134,10 @@ class RayActors(Lanes):
         actors = self.gpus or min(jobs, int(has.get("CPU", 1)))
         super().__init__(jobs if self.gpus else actors, actors, max_pending)
         self._resources = {"num_cpus": 1, "num_gpus": 1 if self.gpus else 0}
-        self._seats = [RaySeat(self._start_actor) for _ in range(self.seats)]
+        self._slots = [ActorSlot(self._start_actor) for _ in range(self.slots)]
 
     def _start_actor(self) -> Any:
-        together = math.ceil(self.capacity / self.seats)
+        together = math.ceil(self.capacity / self.slots)
         kind = self.ray.remote(RayJudge).options(max_concurrency=together + 1, max_restarts=0, **self._resources)
         actor = kind.remote(self._device)
         try:
@@ -153,18 +153,18 @@ class RayActors(Lanes):
             )
         return actor
 
-    def judge(self, job: Job, seat: int) -> Evaluation:
+    def judge(self, job: Job, slot: int) -> Evaluation:
         options = self.settle(job.options)
         if options.backend == "gpu" and not self.gpus:
             raise UsageError("backend gpu: the Ray cluster has no GPU", hint="use --backend cpu")
-        actor = self._seats[seat].actor()
+        actor = self._slots[slot].actor()
         allowed = SPARE_SECONDS + 4 * (options.timeout + options.build_timeout + options.timing_seconds)
         try:
             answer = self.ray.get(actor.evaluate.remote(job.task, job.candidate, options), timeout=allowed)
         except self.ray.exceptions.RayTaskError as error:  # a bug of ours, in an actor that lives
             raise HarnessError(f"judging on the Ray cluster failed: {_words(error)}") from error
         except Exception as error:
-            self._seats[seat].gone(actor)
+            self._slots[slot].gone(actor)
             self._kill(actor)  # it may hang rather than be dead
             raise Lost(f"the Ray actor that judged went away ({_words(error)})") from error
         if isinstance(answer, Evaluation):
@@ -182,7 +182,7 @@ class RayActors(Lanes):
             self.ray.kill(actor)
 
     def shut(self) -> None:
-        actors = [actor for seat in self._seats if (actor := seat.empty()) is not None]
+        actors = [actor for slot in self._slots if (actor := slot.empty()) is not None]
         with contextlib.suppress(Exception):
             self.ray.wait([a.close.remote() for a in actors], num_returns=len(actors) or 1, timeout=END_SECONDS)
         for actor in actors:
