@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "decode/decode.h"
-#include "launch/seats.h"
+#include "launch/resident_blocks.h"
 
 namespace kw {
 // One cp.async of a warp, or (when `arrives`) one cp.async.mbarrier.arrive behind the copies before it.
@@ -48,14 +48,14 @@ struct AsyncState {
 
 AsyncQueue& queue_of(Warp& w);
 // async_ops.cpp
-void reset_async(Seat& s);
-void mark_pending(Launch& l, Seat& s, const Inst* in, u64 offset, u64 bytes);
-void clear_pending(Seat& s, u64 offset, u64 bytes);
+void reset_async(ResidentBlock& s);
+void mark_pending(Launch& l, ResidentBlock& s, const Inst* in, u64 offset, u64 bytes);
+void clear_pending(ResidentBlock& s, u64 offset, u64 bytes);
 // Threads `gone` of the warp exit: copies that nobody waited for are noted and dropped.
 void leave_copies(Warp& w, u32 gone);
-void leave_block(Seat& s);  // its last thread has gone
+void leave_block(ResidentBlock& s);  // its last thread has gone
 // Lets everything arrive that the mbarrier at `barrier` counts.
-void deliver_to(Seat& s, char* barrier);
+void deliver_to(ResidentBlock& s, char* barrier);
 void deliver_stores(Warp& w, u32 m, u32 allowed);  // all but the last `allowed` bulk groups of lanes m
 // mbarrier_ops.cpp: one arrival, or bytes that arrived.
 void arrive_on(Launch& l, const Inst* in, int thread, char* barrier, u32 count);

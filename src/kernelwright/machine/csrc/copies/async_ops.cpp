@@ -10,7 +10,7 @@
 namespace kw {
 AsyncQueue& queue_of(Warp& w) {
   if (!w.copies) {
-    AsyncState& state = *w.block->seat->async;
+    AsyncState& state = *w.block->resident->async;
     state.queues.resize(w.block->warps.size());
     state.queues[w.id] = std::make_unique<AsyncQueue>();
     w.copies = state.queues[w.id].get();
@@ -18,7 +18,7 @@ AsyncQueue& queue_of(Warp& w) {
   return *w.copies;
 }
 
-void reset_async(Seat& s) {
+void reset_async(ResidentBlock& s) {
   if (!s.async) s.async = std::make_shared<AsyncState>();
   AsyncState& a = *s.async;
   for (auto& q : a.queues)
@@ -28,7 +28,7 @@ void reset_async(Seat& s) {
   a.under_way = 0;
 }
 
-void mark_pending(Launch& l, Seat& s, const Inst* in, u64 offset, u64 bytes) {
+void mark_pending(Launch& l, ResidentBlock& s, const Inst* in, u64 offset, u64 bytes) {
   if (!l.races || !s.block.check_shared) return;
   AsyncState& a = *s.async;
   if (a.pending.empty()) a.pending.resize(l.shared_bytes / 4 + 8);
@@ -38,7 +38,7 @@ void mark_pending(Launch& l, Seat& s, const Inst* in, u64 offset, u64 bytes) {
   }
 }
 
-void clear_pending(Seat& s, u64 offset, u64 bytes) {
+void clear_pending(ResidentBlock& s, u64 offset, u64 bytes) {
   AsyncState& a = *s.async;
   if (!a.under_way) return;
   for (u64 g = offset / 4; g < (offset + bytes + 3) / 4; g++) {
@@ -48,7 +48,7 @@ void clear_pending(Seat& s, u64 offset, u64 bytes) {
 }
 
 void check_pending(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
-  Seat& s = *w.block->seat;
+  ResidentBlock& s = *w.block->resident;
   const AsyncState& a = *s.async;
   Launch& l = *w.launch;
   if (!a.under_way) return;
@@ -70,7 +70,7 @@ void check_pending(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
 
 namespace {
 void deliver(Warp& w, AsyncCopy& c, u32 m) {
-  Seat& s = *w.block->seat;
+  ResidentBlock& s = *w.block->resident;
   Access& x = w.access;
   x.kind = Access::Gather;
   x.space = Space::Shared;
@@ -117,7 +117,7 @@ void deliver_arrival(Warp& w, AsyncCopy& arrival, u32 m) {
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     if (w.launch->races) atomic_order(w, true);
-    char* barrier = reinterpret_cast<char*>(w.block->seat->shared) + arrival.at[i];
+    char* barrier = reinterpret_cast<char*>(w.block->resident->shared) + arrival.at[i];
     arrive_on(*w.launch, arrival.in, thread_of(w, i), barrier, 1);
   }
   arrival.mask &= ~m;
@@ -183,7 +183,7 @@ const Inst* op_copy_out(Warp& w, const Inst* in) {
   u32 m = active(w, in);
   if (!m) return in + 1;
   AsyncQueue& q = *w.copies;
-  Seat& s = *w.block->seat;
+  ResidentBlock& s = *w.block->resident;
   resolve(w, in, m, in->n, Space::Shared, true);
   count_access(w, m, in->n, true);
   for (u32 r = m; r; r &= r - 1) {
@@ -227,7 +227,7 @@ const Inst* op_arrive_behind(Warp& w, const Inst* in) {  // in->x: space; in->n:
   if (!m) return in + 1;
   resolve(w, in, m, 8, (Space)in->x, true);
   AsyncQueue& q = queue_of(w);
-  Seat& s = *w.block->seat;
+  ResidentBlock& s = *w.block->resident;
   AsyncCopy arrival;
   arrival.in = in, arrival.mask = m, arrival.group = 0, arrival.bytes = 0, arrival.arrives = true;
   for (u32 r = m; r; r &= r - 1) {
@@ -266,7 +266,7 @@ void leave_copies(Warp& w, u32 gone) {
   drop_done(*w.copies);
 }
 
-void leave_block(Seat& s) {
+void leave_block(ResidentBlock& s) {
   for (Warp& w : s.block.warps)
     if (w.copies)
       for (const AsyncCopy& c : w.copies->copies)
@@ -279,7 +279,7 @@ void leave_block(Seat& s) {
   s.async->inbound.clear();
 }
 
-void deliver_to(Seat& s, char* barrier) {
+void deliver_to(ResidentBlock& s, char* barrier) {
   AsyncState& a = *s.async;
   std::vector<Inbound> now;
   for (size_t i = 0; i < a.inbound.size();) {

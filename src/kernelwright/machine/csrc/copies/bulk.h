@@ -19,7 +19,7 @@ bool can_reduce(Reduce op, Ty t);
 u32 address_slot(Decoder& d, const Operand& o, Space space);
 
 struct BulkTarget {
-  Seat* seat;
+  ResidentBlock* resident;
   u64 offset;
 };
 // Raises a fault when `bytes` from a shared address are not there, or not aligned to `alignment`.

@@ -41,7 +41,7 @@ u32 address_slot(Decoder& d, const Operand& o, Space space) {
 BulkTarget shared_target(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, u32 alignment, bool write) {
   u64 size = w.launch->shared_bytes, offset = address & OFFSET_MASK;
   int thread = thread_of(w, lane);
-  Seat* s = address >> 32 ? nullptr : owner_of(*w.block->seat, address);
+  ResidentBlock* s = address >> 32 ? nullptr : owner_of(*w.block->resident, address);
   if (!s || offset + bytes > size)
     raise(in, thread, write ? "out-of-bounds-write" : "out-of-bounds-read",
           string("bulk copy ") + (write ? "to " : "from ") + std::to_string(bytes) + " bytes at offset " +
@@ -79,18 +79,18 @@ void check_global(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, boo
 
 void each_destination(Warp& w, const Inst* in, int lane, BulkTarget to, BulkTarget barrier, i64 multicast,
                       const std::function<void(BulkTarget, char*)>& f) {
-  if (to.seat != barrier.seat)
+  if (to.resident != barrier.resident)
     raise(in, thread_of(w, lane), "mbarrier-misuse",
           "bulk copy: the mbarrier is in another block than the destination");
-  if (multicast < 0) return f(to, reinterpret_cast<char*>(to.seat->shared) + barrier.offset);
-  auto& seats = to.seat->cluster->seats;
+  if (multicast < 0) return f(to, reinterpret_cast<char*>(to.resident->shared) + barrier.offset);
+  auto& blocks = to.resident->cluster->blocks;
   for (u32 rank = 0; rank < 16; rank++) {
     if (!(multicast >> rank & 1)) continue;
-    if (rank >= seats.size() || seats[rank]->done)
+    if (rank >= blocks.size() || blocks[rank]->done)
       raise(in, thread_of(w, lane), "out-of-bounds-write",
             "multicast to block " + std::to_string(rank) + " of the cluster, which " +
-                (rank >= seats.size() ? "does not exist" : "has exited"));
-    Seat* s = seats[rank].get();
+                (rank >= blocks.size() ? "does not exist" : "has exited"));
+    ResidentBlock* s = blocks[rank].get();
     f({s, to.offset}, reinterpret_cast<char*>(s->shared) + barrier.offset);
   }
 }
@@ -124,15 +124,15 @@ void into_shared(Warp& w, const Inst* in, int lane, const Plan& p, u64 to, u64 f
     check_global(w, in, lane, from, bytes, false);
   } else {
     BulkTarget s = shared_target(w, in, lane, from, bytes, 16, false);
-    source = reinterpret_cast<const char*>(s.seat->shared) + s.offset;
+    source = reinterpret_cast<const char*>(s.resident->shared) + s.offset;
   }
   std::vector<char> data(source, source + bytes);
   Launch* l = w.launch;
   each_destination(w, in, lane, target, signal, multicast, [&](BulkTarget t, char* at) {
-    mark_pending(*l, *t.seat, in, t.offset, bytes);
-    t.seat->async->inbound.push_back({in, at, bytes, [=] {
-      char* place = reinterpret_cast<char*>(t.seat->shared) + t.offset;
-      clear_pending(*t.seat, t.offset, bytes);
+    mark_pending(*l, *t.resident, in, t.offset, bytes);
+    t.resident->async->inbound.push_back({in, at, bytes, [=] {
+      char* place = reinterpret_cast<char*>(t.resident->shared) + t.offset;
+      clear_pending(*t.resident, t.offset, bytes);
       if (p.reduce == Reduce::None)
         std::memcpy(place, data.data(), bytes);
       else
@@ -147,7 +147,7 @@ void out_of_shared(Warp& w, const Inst* in, int lane, const Plan& p, u64 to, u64
   check_global(w, in, lane, to, bytes, true);
   Launch* l = w.launch;
   queue_store(w, in, lane, [=] {
-    const char* data = reinterpret_cast<const char*>(source.seat->shared) + source.offset;
+    const char* data = reinterpret_cast<const char*>(source.resident->shared) + source.offset;
     char* place = reinterpret_cast<char*>(to);
     if (p.reduce == Reduce::None)
       std::memcpy(place, data, bytes);

@@ -17,10 +17,10 @@ const Inst* op_store_async(Warp& w, const Inst* in) {
     for (u32 v = 0; v < in->x; v++)
       std::memcpy(data.data() + v * in->n, reinterpret_cast<char*>(slot<u8>(w, e[2 + v])) + (u64)i * in->n, in->n);
     each_destination(w, in, i, to, signal, -1, [&](BulkTarget t, char* barrier) {
-      mark_pending(*l, *t.seat, in, t.offset, bytes);
-      t.seat->async->inbound.push_back({in, barrier, bytes, [=] {
-        clear_pending(*t.seat, t.offset, bytes);
-        std::memcpy(reinterpret_cast<char*>(t.seat->shared) + t.offset, data.data(), bytes);
+      mark_pending(*l, *t.resident, in, t.offset, bytes);
+      t.resident->async->inbound.push_back({in, barrier, bytes, [=] {
+        clear_pending(*t.resident, t.offset, bytes);
+        std::memcpy(reinterpret_cast<char*>(t.resident->shared) + t.offset, data.data(), bytes);
       }});
     });
   }

@@ -126,7 +126,7 @@ const Inst* op_test_wait(Warp& w, const Inst* in) {
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r), thread = thread_of(w, i);
     u64 wanted = in->n ? parities[i] : states[i];
-    if (!is_over(read(in, thread, at[i]), wanted, in->n)) deliver_to(*w.block->seat, at[i]);
+    if (!is_over(read(in, thread, at[i]), wanted, in->n)) deliver_to(*w.block->resident, at[i]);
     if (is_over(read(in, thread, at[i]), wanted, in->n)) over |= r & -r;
   }
   if (over && w.launch->races) atomic_order(w, true);

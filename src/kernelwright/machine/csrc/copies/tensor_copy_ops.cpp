@@ -123,10 +123,10 @@ void load_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32*
   u32 bytes = box.bytes;
   int swizzle = m.swizzle;
   each_destination(w, in, lane, to, signal, mask, [&](BulkTarget t, char* barrier) {
-    mark_pending(*l, *t.seat, in, t.offset, bytes);
-    t.seat->async->inbound.push_back({in, barrier, bytes, [=]() mutable {
-      clear_pending(*t.seat, t.offset, bytes);
-      char* shared = reinterpret_cast<char*>(t.seat->shared);
+    mark_pending(*l, *t.resident, in, t.offset, bytes);
+    t.resident->async->inbound.push_back({in, barrier, bytes, [=]() mutable {
+      clear_pending(*t.resident, t.offset, bytes);
+      char* shared = reinterpret_cast<char*>(t.resident->shared);
       copy_box(shared, t.offset, data.data(), bytes, swizzle, true);
       if (l->watch) l->watch->filled(shared + t.offset, bytes);
     }});
@@ -146,7 +146,7 @@ void store_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32
   int swizzle = m.swizzle;
   queue_store(w, in, lane, [=] {
     std::vector<char> data(box.bytes);
-    copy_box(reinterpret_cast<char*>(from.seat->shared), from.offset, data.data(), box.bytes, swizzle, false);
+    copy_box(reinterpret_cast<char*>(from.resident->shared), from.offset, data.data(), box.bytes, swizzle, false);
     for (const Row& r : box.rows) {
       char* place = reinterpret_cast<char*>(r.global);
       if (op == Reduce::None)

@@ -4,15 +4,15 @@
 #include "memory/memory_ops.h"
 
 namespace kw {
-Seat* owner_of(Seat& mine, u64 address) {
+ResidentBlock* owner_of(ResidentBlock& mine, u64 address) {
   u64 rank = address >> RANK_SHIFT;
   if (rank == 0) return &mine;
   Cluster& c = *mine.cluster;
-  return rank <= c.seats.size() ? c.seats[rank - 1].get() : nullptr;
+  return rank <= c.blocks.size() ? c.blocks[rank - 1].get() : nullptr;
 }
 
 bool only_own_block(Warp& w, u32 m) {
-  u64 own = w.block->seat->rank + 1;
+  u64 own = w.block->resident->rank + 1;
   u64* a = w.access.address;
   for (u32 r = m; r; r &= r - 1) {
     u64 rank = a[__builtin_ctz(r)] >> RANK_SHIFT;
@@ -29,13 +29,13 @@ void resolve_cluster(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
   x.kind = Access::Gather;
   x.space = Space::Cluster;
   x.region = nullptr;
-  Seat& mine = *w.block->seat;
+  ResidentBlock& mine = *w.block->resident;
   const char* kind = write ? "out-of-bounds-write" : "out-of-bounds-read";
   char* valid = nullptr;
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r), thread = thread_of(w, i);
     u64 offset = x.address[i] & OFFSET_MASK;
-    Seat* s = owner_of(mine, x.address[i]);
+    ResidentBlock* s = owner_of(mine, x.address[i]);
     if (!s || offset + bytes > l.shared_bytes)
       raise(in, thread, kind,
             string("out-of-bounds ") + (write ? "write" : "read") + " of shared memory of a cluster: offset " +
@@ -57,10 +57,10 @@ void resolve_cluster(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
 
 void check_cluster_barrier(Cluster& c) {
   u32 live = 0;
-  for (auto& s : c.seats) live += s->done ? 0 : s->block.live;
+  for (auto& s : c.blocks) live += s->done ? 0 : s->block.live;
   if (!c.arrived || c.arrived < live) return;
   c.arrived = 0;
-  for (auto& s : c.seats) {
+  for (auto& s : c.blocks) {
     Block& b = s->block;
     for (Warp& w : b.warps) {
       w.cluster_open = 0;
@@ -74,7 +74,7 @@ void check_cluster_barrier(Cluster& c) {
 }
 
 void leave_cluster(Warp& w, u32 gone) {
-  Cluster& c = *w.block->seat->cluster;
+  Cluster& c = *w.block->resident->cluster;
   c.arrived -= (u32)__builtin_popcount(w.cluster_open & gone);
   w.cluster_open &= ~gone;
   check_cluster_barrier(c);
@@ -87,7 +87,7 @@ const Inst* op_cluster_arrive(Warp& w, const Inst* in) {
   if (u32 twice = m & w.cluster_owed)
     raise(in, thread_of(w, __builtin_ctz(twice)), "barrier-misuse",
           "barrier.cluster.arrive for the second time without barrier.cluster.wait between");
-  Cluster& c = *w.block->seat->cluster;
+  Cluster& c = *w.block->resident->cluster;
   w.cluster_owed |= m;
   w.cluster_open |= m;
   c.arrived += (u32)__builtin_popcount(m);
@@ -123,7 +123,7 @@ const Inst* op_mapa(Warp& w, const Inst* in) {
   u32 m = active(w, in);
   const T* a = slot<T>(w, in->a);
   const u32* rank = slot<u32>(w, in->b);
-  u32 size = (u32)w.block->seat->cluster->seats.size();
+  u32 size = (u32)w.block->resident->cluster->blocks.size();
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     if (rank[i] >= size)
@@ -139,7 +139,7 @@ const Inst* op_mapa(Warp& w, const Inst* in) {
 template <class T>
 const Inst* op_getctarank(Warp& w, const Inst* in) {
   const T* a = slot<T>(w, in->a);
-  u32 own = w.block->seat->rank;
+  u32 own = w.block->resident->rank;
   put<u32>(w, active(w, in), in->d, [&](int i) {
     u32 rank = (u32)(a[i] >> RANK_SHIFT) & 0xff;
     return rank ? rank - 1 : own;

@@ -50,7 +50,7 @@ const Inst* op_exit(Warp& w, const Inst* in) {
   if (gone) {
     leave_copies(w, gone);
     leave_cluster(w, gone);
-    if (!w.block->live) leave_block(*w.block->seat);
+    if (!w.block->live) leave_block(*w.block->resident);
     release_syncs(w);
     check_barriers(*w.launch, *w.block);
   }

@@ -158,7 +158,7 @@ struct Split {
 };
 
 struct Region;
-struct Seat;
+struct ResidentBlock;
 struct AsyncQueue;
 
 // Where the lanes of one memory instruction really point.
@@ -210,7 +210,7 @@ struct Block {
   u32 sync_clock[32] = {};  // joined by lock-like atomics
   u32 clock_base = 0;       // clocks of this block start above it, so older stamps are stale
   bool check_shared = false;
-  Seat* seat = nullptr;   // where it sits while it is alive
+  ResidentBlock* resident = nullptr;  // its registers and memories while it is alive
 };
 
 inline u32 lanes_below(u32 n) { return n >= 32 ? FULL : (1u << n) - 1; }

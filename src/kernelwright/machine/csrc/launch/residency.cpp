@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "launch/seats.h"
+#include "launch/resident_blocks.h"
 #include "decode/specials.h"
 #include "checks/watch.h"
 
@@ -12,9 +12,9 @@ namespace {
 // An H200. Registers are not counted: only ptxas knows how many a thread takes.
 constexpr u64 MULTIPROCESSORS = 132, MOST_THREADS = 2048, MOST_BLOCKS = 32;
 constexpr u64 SHARED_BYTES = 233472, SHARED_RESERVE = 1024;
-constexpr u64 SEAT_BYTES = 1ull << 30;  // memory of the machine that all seats may take
-constexpr u64 STALL_ROUNDS = 16;        // turns of each cluster without any change before it counts as a deadlock
-constexpr u64 STALL_TURNS = 256;        // and of all of them
+constexpr u64 RESIDENT_BYTES = 1ull << 30;  // memory of the machine that all resident blocks may take
+constexpr u64 STALL_ROUNDS = 16;            // turns of each cluster without any change before it counts as a deadlock
+constexpr u64 STALL_TURNS = 256;            // and of all of them
 
 u8* aligned(std::vector<u8>& store, u64 bytes) {
   store.resize(bytes + 1024);
@@ -29,12 +29,12 @@ class Residents {
  private:
   bool can_start() const { return started_ < clusters_ && (!free_.empty() || made_ < limit_); }
   void start();
-  void place(Seat& s, u64 cluster);
+  void place(ResidentBlock& s, u64 cluster);
   std::unique_ptr<Cluster> make();
   u64 next_cluster();
   std::vector<u64> sampled();
   Turn turn(Cluster& c);
-  Turn turn(Seat& s);
+  Turn turn(ResidentBlock& s);
   void check_stall(Cluster& c);
   [[noreturn]] void report(Cluster& c);
 
@@ -57,9 +57,9 @@ Residents::Residents(Launch& l) : l_(l) {
   clusters_ = (u64)l.grid[0] * l.grid[1] * l.grid[2] / size_;
   stride_ = (k.register_bytes + 63) / 64 * 64 + 64;
   u64 threads = (u64)l.block[0] * l.block[1] * l.block[2], marks = l.races ? 6 * l.shared_bytes : 0;
-  u64 seat = stride_ * ((threads + 31) / 32) + l.shared_bytes + marks + k.local_bytes * threads + 8192;
+  u64 resident = stride_ * ((threads + 31) / 32) + l.shared_bytes + marks + k.local_bytes * threads + 8192;
   card_limit_ = std::max<u64>(1, most_resident(l) / size_);
-  limit_ = std::max<u64>(1, std::min(card_limit_, SEAT_BYTES / (seat * size_)));
+  limit_ = std::max<u64>(1, std::min(card_limit_, RESIDENT_BYTES / (resident * size_)));
   if (size_ > 1 && l.watch) l.watch->suspend();
   l.executed.assign(k.code.size() + 1, 0);
   l.hints.assign(k.sites + 1, 0);
@@ -88,16 +88,16 @@ std::unique_ptr<Cluster> Residents::make() {
   auto c = std::make_unique<Cluster>();
   made_++;
   for (u32 i = 0; i < size_; i++) {
-    auto s = std::make_unique<Seat>();
+    auto s = std::make_unique<ResidentBlock>();
     s->cluster = c.get();
     s->rank = i;
     s->shared = aligned(s->shared_store, l_.shared_bytes);
     s->local = aligned(s->local_store, (u64)l_.kernel->local_bytes * l_.block[0] * l_.block[1] * l_.block[2]);
     u64 warps = ((u64)l_.block[0] * l_.block[1] * l_.block[2] + 31) / 32;
     char* registers = reinterpret_cast<char*>(aligned(s->register_store, stride_ * warps));
-    s->block.seat = s.get();
+    s->block.resident = s.get();
     prepare_warps(l_, s->block, registers, stride_);
-    c->seats.push_back(std::move(s));
+    c->blocks.push_back(std::move(s));
   }
   return c;
 }
@@ -117,7 +117,7 @@ u64 Residents::next_cluster() {
   return from_start_++;
 }
 
-void Residents::place(Seat& s, u64 cluster) {
+void Residents::place(ResidentBlock& s, u64 cluster) {
   Block& b = s.block;
   const u32 *n = l_.cluster, *g = l_.grid;
   u32 inside[3] = {s.rank % n[0], s.rank / n[0] % n[1], s.rank / n[0] / n[1]};
@@ -139,7 +139,7 @@ void Residents::start() {
   u64 index = next_cluster();
   started_++;
   c->arrived = 0;
-  for (auto& s : c->seats) {
+  for (auto& s : c->blocks) {
     s->done = false;
     place(*s, index);
     l_.blocks_left = (clusters_ - started_) * size_ + (size_ - 1 - s->rank);
@@ -151,7 +151,7 @@ void Residents::start() {
   ready_.push_front(std::move(c));
 }
 
-Turn Residents::turn(Seat& s) {
+Turn Residents::turn(ResidentBlock& s) {
   l_.shared = s.shared, l_.local = s.local;
   std::copy(s.block.index, s.block.index + 3, l_.at_block);
   l_.shared_marks.swap(s.marks);
@@ -166,7 +166,7 @@ Turn Residents::turn(Cluster& c) {
   Turn all;
   for (int round = 0; round < 64; round++) {
     Turn now{true, false};
-    for (auto& s : c.seats) {
+    for (auto& s : c.blocks) {
       if (s->done) continue;
       Turn t = turn(*s);
       now.done &= t.done;
@@ -180,8 +180,8 @@ Turn Residents::turn(Cluster& c) {
 }
 
 void Residents::report(Cluster& c) {
-  Seat* stuck = nullptr;
-  for (auto& s : c.seats)
+  ResidentBlock* stuck = nullptr;
+  for (auto& s : c.blocks)
     if (!s->done && !stuck) stuck = s.get();
   std::copy(stuck->block.index, stuck->block.index + 3, l_.at_block);
   const Inst* first = nullptr;

@@ -57,7 +57,7 @@ void start_block(Launch& l, Block& b) {
   b.live = b.threads;
   b.synced = false;
   for (Barrier& bar : b.barriers) bar = Barrier{};
-  reset_async(*b.seat);
+  reset_async(*b.resident);
   if (l.races) begin_race_checks(l, b, l.blocks_left < 2);
   if (l.watch) l.watch->begin_block(b, l.blocks_left < 2);
   for (Warp& w : b.warps) {

@@ -1,6 +1,6 @@
 // Warp-level operations: shuffles, votes, matches, reductions, barriers.
 #include "decode/decode.h"
-#include "launch/seats.h"
+#include "launch/resident_blocks.h"
 #include "checks/watch.h"
 
 namespace kw {

@@ -1,6 +1,6 @@
 // Moves, address conversions, fences and prefetches.
 #include "memory/memory_ops.h"
-#include "launch/seats.h"
+#include "launch/resident_blocks.h"
 
 namespace kw {
 namespace {
@@ -73,7 +73,7 @@ const Inst* op_cvta(Warp& w, const Inst* in) {
 const Inst* op_isspacep(Warp& w, const Inst* in) {
   const u64* a = slot<u64>(w, in->a);
   u32 r = 0;
-  u64 own = in->x ? w.block->seat->rank + 1 : 0;  // shared::cta: another block's memory is none of it
+  u64 own = in->x ? w.block->resident->rank + 1 : 0;  // shared::cta: another block's memory is none of it
   for (int i = 0; i < LANES; i++) {
     u64 rank = a[i] >> RANK_SHIFT & 0xff;
     r |= (u32)((a[i] >> 60) == (u64)in->imm && !(in->x && rank && rank != own)) << i;

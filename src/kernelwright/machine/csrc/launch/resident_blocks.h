@@ -1,4 +1,4 @@
-// Resident blocks: each occupies a seat with its registers and memories; the blocks of a cluster occupy adjacent seats.
+// Resident blocks: each keeps its registers and memories while it is alive. The blocks of a cluster are adjacent.
 #pragma once
 #include "launch/launch.h"
 
@@ -6,7 +6,7 @@ namespace kw {
 struct Cluster;
 struct AsyncState;
 
-struct Seat {
+struct ResidentBlock {
   Block block;
   Cluster* cluster = nullptr;
   u32 rank = 0;  // in the cluster
@@ -18,7 +18,7 @@ struct Seat {
 };
 
 struct Cluster {
-  std::vector<std::unique_ptr<Seat>> seats;
+  std::vector<std::unique_ptr<ResidentBlock>> blocks;
   u32 arrived = 0;  // threads at barrier.cluster, exited ones not among them
 };
 
@@ -29,7 +29,7 @@ class Decoder;
 class Mods;
 bool cluster_barrier(Decoder& d, Mods& m);  // decodes barrier.cluster; false when it is another barrier
 // The block that owns a shared::cluster address of 32 bits, or null when there is no such block.
-Seat* owner_of(Seat& mine, u64 address);
+ResidentBlock* owner_of(ResidentBlock& mine, u64 address);
 constexpr int RANK_SHIFT = 24;  // address bits 24 and up: 1 + rank of the block, or 0 for the own one
 constexpr u64 OFFSET_MASK = (1u << RANK_SHIFT) - 1;
 }  // namespace kw
