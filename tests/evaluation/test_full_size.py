@@ -21,6 +21,7 @@ from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.judge import full_size, hardware_limits, timing
 from kernelwright.evaluation.judge import rules as guards
 from kernelwright.evaluation.judge.attempt import Attempt
+from kernelwright.evaluation.judge.gpu_case import CallWay
 from kernelwright.evaluation.judge.hardware_limits import floor_ms
 from kernelwright.evaluation.judge.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.processes import gpu_seats
@@ -444,8 +445,8 @@ def test_calls_whose_inputs_come_late(
     samples.hidden["candidate"], samples.issues = True, [0.03] * 9
     left, verified = iter(late), []
 
-    def called(_bench: Any, _kind: str, seeds: list[int], late: bool) -> Any:
-        assert late and len(seeds) == 4
+    def called(_bench: Any, _kind: str, seeds: list[int], way: CallWay) -> Any:
+        assert way.late and len(seeds) == 4
         times, copies = clock(0.004 + next(left), hidden=hidden), clock(0.004, issue_ms=0.005)
         return SimpleNamespace(times=times, copies=copies, outputs=[])
 

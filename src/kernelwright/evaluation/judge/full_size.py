@@ -24,7 +24,7 @@ from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import launches_alone, rules, timing, timing_in_rows
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.checked_call import CheckedCall, check_outputs, settle
-from kernelwright.evaluation.judge.gpu_case import GpuCase, call, compared
+from kernelwright.evaluation.judge.gpu_case import CallWay, CheckWay, GpuCase, call, compared
 from kernelwright.evaluation.judge.trial_choice import value_kinds
 from kernelwright.evaluation.judge.verdict import (
     SIZE_RULES,
@@ -366,8 +366,9 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
     large = bench.layout["largest_input"] > THOROUGH_ALWAYS
     with bench.in_one():
         with bench.has("exclusive" if first and _tunes(bench) else "shared"):
-            facts = call(bench, kind, [seed], watch=True, reuse=index == 2)
-        result = compared(bench, kind, seed, facts.outputs, thorough=first or not large, repeat="keep" if first else "")
+            facts = call(bench, kind, [seed], CallWay(watch=True, reuse=index == 2))
+        check = CheckWay(thorough=first or not large, repeat="keep" if first else "")
+        result = compared(bench, kind, seed, facts.outputs, check)
         if first and result.passed:
             _repeated(bench, kind, seed)
     if index == 1 and not result.passed and bench.weights in ("names", "order"):
@@ -378,7 +379,7 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
     if first and result.passed:
         _reweigh(bench)
     if attest and attempt.failed is None and not bench.replayed:
-        profiled = call(bench, kind, [bench.seed()], profile=True)
+        profiled = call(bench, kind, [bench.seed()], CallWay(profile=True))
         bench.kernels, bench.span_ms, bench.busy_ms = profiled.kernels, profiled.span_ms, profiled.busy_ms
         _attest(bench, facts)
     built = any(b.status == "ok" for b in session.builds)
@@ -413,7 +414,7 @@ def _repeated(bench: GpuCase, kind: Distribution, seed: int) -> None:
     """Repeats the first call on equal contents, to detect a candidate that was right by luck."""
     attempt = bench.attempt
     facts = call(bench, kind, [seed])
-    result = compared(bench, kind, seed, facts.outputs, thorough=False, repeat="against")
+    result = compared(bench, kind, seed, facts.outputs, CheckWay(repeat="against"))
     if not result.passed:
         attempt.results.append(result)
         attempt.failed = Failed(

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -164,69 +164,80 @@ def filled(bench: GpuCase, kind: Distribution, seeds: list[int], aside: bool) ->
     }
 
 
-def call(
-    bench: GpuCase,
-    kind: Distribution,
-    seeds: list[int],
-    profile: bool = False,
-    watch: bool = False,
-    reuse: bool = False,
-    fresh: bool = False,
-    graph: bool = False,
-    late: bool = False,
-) -> Ran:
-    """Fills fresh inputs into the shared block, and calls the candidate on each slot.
+@dataclass(frozen=True)
+class CallWay:
+    """The way in which the candidate is called at full size."""
 
-    `reuse` takes the addresses of the checked call before, so that a result cached by address shows; `fresh` empties
-    the allocator before; `graph` replays a CUDA graph; `late` copies each call's inputs into place right before it.
-    """
-    asked = {"profile": profile, "watch": watch, "reuse": reuse, "fresh": fresh, "graph": graph, "late": late}
-    facts = _called(bench, kind, seeds, asked)
+    profile: bool = False
+    """Under the profiler."""
+    watch: bool = False
+    """With all guards of a checked call."""
+    reuse: bool = False
+    """At the addresses of the checked call before, so that a result cached by address shows."""
+    fresh: bool = False
+    """With an allocator that was emptied before."""
+    graph: bool = False
+    """As replays of a CUDA graph."""
+    late: bool = False
+    """With each call's inputs copied into place right before it."""
+
+
+PLAIN = CallWay()
+
+
+def call(bench: GpuCase, kind: Distribution, seeds: list[int], way: CallWay = PLAIN) -> Ran:
+    """Fills fresh inputs into the shared block, and calls the candidate on each slot."""
+    facts = _called(bench, kind, seeds, way)
     for _ in range(PROFILES - 1):
-        if not profile or facts.clock:
+        if not way.profile or facts.clock:
             break
-        facts = _called(bench, kind, seeds, asked)  # the profiler lost records
+        facts = _called(bench, kind, seeds, way)  # the profiler lost records
     return facts
 
 
-def _called(bench: GpuCase, kind: Distribution, seeds: list[int], asked: dict[str, bool]) -> Ran:
-    header = {**filled(bench, kind, seeds, aside=False), **asked}
-    profile, graph, late, fresh = (asked[name] for name in ("profile", "graph", "late", "fresh"))
-    with bench.has("exclusive" if profile or graph or late else "shared"):
+def _called(bench: GpuCase, kind: Distribution, seeds: list[int], way: CallWay) -> Ran:
+    header = {**filled(bench, kind, seeds, aside=False), **asdict(way)}
+    with bench.has("exclusive" if way.profile or way.graph or way.late else "shared"):
         started = time.monotonic()
         try:
             return bench.session.run(header)
         finally:
-            ways = {"profiled": profile, "captured": graph, "late": late, "fresh": fresh, "row": len(seeds) > 1}
-            bench.took(next((f"run {name}" for name, on in ways.items() if on), "run"), started)
+            names = {"profiled": way.profile, "captured": way.graph, "late": way.late, "fresh": way.fresh}
+            names["row"] = len(seeds) > 1
+            bench.took(next((f"run {name}" for name, on in names.items() if on), "run"), started)
 
 
-def compared(
-    bench: GpuCase,
-    kind: Distribution,
-    seed: int,
-    outputs: Outputs,
-    thorough: bool,
-    slot: int = 0,
-    call_seed: int | None = None,
-    tiles: int = 0,
-    repeat: Literal["", "keep", "against"] = "",
-) -> WorkloadResult:
-    """Returns the referee's comparison of one call's outputs. With `tiles`, a seed, it compares a sample of them."""
+@dataclass(frozen=True)
+class CheckWay:
+    """The way in which the referee compares one call's outputs."""
+
+    thorough: bool = False
+    """With rulers of its own."""
+    slot: int = 0
+    call_seed: int | None = None
+    """The seed of the call; None derives it from the input seed."""
+    tiles: int = 0
+    """A seed for a sample of the outputs; 0 compares them whole."""
+    repeat: Literal["", "keep", "against"] = ""
+    """`keep` keeps the outputs' bits, `against` compares with those kept."""
+
+
+def compared(bench: GpuCase, kind: Distribution, seed: int, outputs: Outputs, way: CheckWay) -> WorkloadResult:
+    """Returns the referee's comparison of one call's outputs."""
     if (other := _other_outputs(bench, kind, outputs)) is not None:
         return other
     answer = bench.referee(
         "check",
-        slot=slot,
+        slot=way.slot,
         distribution=kind,
         seed=seed,
-        call_seed=seed ^ 0x5EED if call_seed is None else call_seed,
-        thorough=thorough,
-        tiles=tiles,
+        call_seed=seed ^ 0x5EED if way.call_seed is None else way.call_seed,
+        thorough=way.thorough,
+        tiles=way.tiles,
         tolerance=bench.task.tolerance,
-        repeat=repeat,
+        repeat=way.repeat,
     )
-    if repeat == "against":
+    if way.repeat == "against":
         bench.same_bits = answer["same_bits"]
     return _worst(bench, kind, answer["results"])
 

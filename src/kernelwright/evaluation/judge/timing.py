@@ -19,7 +19,16 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import hardware_limits, intervals
 from kernelwright.evaluation.judge.attempt import Attempt
-from kernelwright.evaluation.judge.gpu_case import GpuCase, Outputs, call, compared, compared_row, filled
+from kernelwright.evaluation.judge.gpu_case import (
+    CallWay,
+    CheckWay,
+    GpuCase,
+    Outputs,
+    call,
+    compared,
+    compared_row,
+    filled,
+)
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import TooLarge
 from kernelwright.evaluation.processes.messages import CallTimes
@@ -214,7 +223,7 @@ def _times(bench: GpuCase, who: str, seeds: list[int], fresh: bool = False) -> C
         where = filled(bench, kind, seeds, aside=True)
         answer = bench.baseline("time", baseline=who, fresh=fresh, **where)
         return CallTimes.model_construct(**answer["times"])
-    facts = call(bench, kind, seeds, fresh=fresh)
+    facts = call(bench, kind, seeds, CallWay(fresh=fresh))
     if facts.same_memory:
         # Calls that return one buffer cannot be verified together.
         bench.one_by_one = True
@@ -246,7 +255,7 @@ def _looked_at(
 ) -> WorkloadResult:
     """Verifies large outputs: whole in a random quarter of the calls, a sample of tiles in the others."""
     tiles = 0 if bench.rng.random() < 0.25 else bench.seed()
-    return compared(bench, kind, seed, outputs, thorough=False, slot=slot, call_seed=call_seed, tiles=tiles)
+    return compared(bench, kind, seed, outputs, CheckWay(slot=slot, call_seed=call_seed, tiles=tiles))
 
 
 def over(samples: TimedSamples, options: EvalOptions, stop: float) -> bool:
@@ -364,7 +373,7 @@ def _two_clocks(bench: GpuCase, candidate: float, in_row: bool) -> None:
     """
     spans, busy = [bench.span_ms], [bench.busy_ms]
     while bench.busy_ms and _disagree(candidate, min(spans), min(busy)) and len(spans) < SPAN_SAMPLES:
-        facts = call(bench, "own", [bench.seed()], profile=True)
+        facts = call(bench, "own", [bench.seed()], CallWay(profile=True))
         spans.append(facts.span_ms)
         busy.append(facts.busy_ms)
     least = min(busy)
@@ -390,7 +399,7 @@ def _busy_in_a_row(bench: GpuCase, alone: float) -> float:
     The outputs are verified, too: a candidate that does less under a profiler is wrong.
     """
     seeds = new_seeds(bench, bench.layout["slots"])
-    facts = call(bench, "own", seeds, profile=True)
+    facts = call(bench, "own", seeds, CallWay(profile=True))
     _verify(bench, "own", seeds, facts.outputs)
     return float(facts.busy_ms - alone) / (len(seeds) - 1)
 
@@ -469,7 +478,7 @@ def _before_it_is_there(bench: GpuCase, samples: TimedSamples, candidate: float)
 def _called_late(bench: GpuCase) -> tuple[CallTimes, CallTimes]:
     """Times a row of calls with late inputs, and their copies; verifies the outputs."""
     seeds = new_seeds(bench, bench.layout["slots"])
-    facts = call(bench, "own", seeds, late=True)
+    facts = call(bench, "own", seeds, CallWay(late=True))
     _verify(bench, "own", seeds, facts.outputs)
     return facts.times, facts.copies
 
@@ -512,10 +521,10 @@ def _graphs(bench: GpuCase, timing: Timing) -> bool:
         if bench.model is not None:  # calls at other sizes have replaced the model
             bench.session.make(*bench.model, keep=False)
         seed = bench.seed()
-        facts = call(bench, "own", [seed], graph=True)
+        facts = call(bench, "own", [seed], CallWay(graph=True))
         problem = facts.no_graph
         if not problem:
-            result = compared(bench, "own", seed, facts.outputs, thorough=False)
+            result = compared(bench, "own", seed, facts.outputs, CheckWay())
             if result.passed:
                 found["graph_ms"] = facts.times.device_ms
             else:

@@ -9,12 +9,12 @@ could read the contents of later calls.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import timing
-from kernelwright.evaluation.judge.gpu_case import GpuCase, Outputs, compared, compared_row, filled
+from kernelwright.evaluation.judge.gpu_case import PLAIN, CheckWay, GpuCase, Outputs, compared, compared_row, filled
 from kernelwright.evaluation.judge.launches_alone import ReplayClient
 from kernelwright.evaluation.judge.timing import SHORT_MS, VERIFY_ALL, TimedSamples
 from kernelwright.evaluation.processes.messages import CallTimes
@@ -181,9 +181,8 @@ def _measured(bench: GpuCase, laid: Pass, who: str, first: int, count: int, **wa
     if who != "candidate":
         times = CallTimes.model_construct(**bench.baseline("time", baseline=who, fresh=False, **header)["times"])
         return Clocked(times, times)
-    usual = dict.fromkeys(("profile", "watch", "reuse", "fresh", "graph", "late"), False)
     try:
-        ran = bench.session.run({**header, **usual, **way})
+        ran = bench.session.run({**header, **asdict(PLAIN), **way})
     finally:
         bench.took("run late" if "late" in way else "run row" if count > 1 else "run", started)
     return Clocked(ran.times, ran.copies, ran.idle)
@@ -205,10 +204,7 @@ def _looked_at(bench: GpuCase, laid: Pass, used: int) -> list[WorkloadResult]:
             _KIND,
             seed,
             outputs,
-            thorough=False,
-            slot=slot,
-            call_seed=call_seed,
-            tiles=0 if slot == whole else bench.seed(),
+            CheckWay(slot=slot, call_seed=call_seed, tiles=0 if slot == whole else bench.seed()),
         )
         for slot, seed in enumerate(seeds)
     ]
