@@ -17,7 +17,7 @@ import pytest
 from kernelwright.errors import WorkerDied
 from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.gpu_seats import HEADROOMS, SEATS, Gpu, Lease
-from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.pool import ChildLimits, Pool
 from kernelwright.evaluation.processes.roles import Role, jail_of
 
 WAIT = 20.0
@@ -265,7 +265,7 @@ def test_compiled_operators_are_kept_by_who_runs_no_candidate(role: Role, monkey
         with monkeypatch.context() as patched:
             patched.setattr("kernelwright.evaluation.processes.pool.socket.send_fds", send)
             with pytest.raises(WorkerDied):
-                own.spawn(role, cpu_seconds=1, memory_mb=100, device={"name": "cuda", "index": "0"})
+                own.spawn(role, ChildLimits(1, 100), device={"name": "cuda", "index": "0"})
         kept = own.home / "kernels"
         trusted = role in ("referee", "baseline")
         assert (kept in jail_of(orders[0]).writable) == trusted

@@ -17,7 +17,7 @@ from running import Command
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes import warm
-from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.pool import ChildLimits, Pool
 from kernelwright.records import Evaluation, Task
 from kernelwright.tasks import candidate_from_text
 
@@ -51,7 +51,7 @@ def test_a_pool_adopts_a_zygote_and_leaves_nothing_behind() -> None:
     assert isinstance(adopted, warm.Adopted) and parent_of(adopted.pid) != os.getpid()
     environment = Path(f"/proc/{adopted.pid}/cwd").resolve()
     assert environment == home.resolve()
-    child = pool.spawn("oracle", cpu_seconds=10, memory_mb=512)
+    child = pool.spawn("oracle", ChildLimits(10, 512))
     assert "seccomp" in child.level
     assert str(child.fate()) == "was killed by signal 9"
     child.end()
@@ -68,7 +68,7 @@ def test_a_zygote_that_was_killed_is_replaced() -> None:
         os.kill(first.pid, signal.SIGKILL)
         while first.poll() is None:
             time.sleep(0.01)
-        child = pool.spawn("oracle", cpu_seconds=10, memory_mb=512)
+        child = pool.spawn("oracle", ChildLimits(10, 512))
         assert isinstance(pool._process, warm.Adopted) and pool._process.pid != first.pid
         child.fate()
         child.end()

@@ -16,6 +16,7 @@ from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.messages import CallState, MachineFinding
+from kernelwright.evaluation.processes.pool import ChildLimits
 from kernelwright.evaluation.trials import Trial
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Finding, Workload
@@ -69,13 +70,8 @@ def look(case: Case, size: Workload, trial: Trial) -> Look:
         return Look(f"{size.name}: not looked at ({outline})")
     limits = case.options.model_copy(update={"timeout": min(case.options.timeout, SECONDS)})
     preload = ("triton",) if triton_support.wanted(case.source) else ()
-    child = case.pool.spawn(
-        "sampler",
-        cpu_seconds=int(SECONDS * 2) + 5,
-        memory_mb=ADDRESSES_MB,
-        resident_mb=RESIDENT_MB + _RUNNER_MB,
-        preload=preload,
-    )
+    bounds = ChildLimits(int(SECONDS * 2) + 5, ADDRESSES_MB, resident_mb=RESIDENT_MB + _RUNNER_MB)
+    child = case.pool.spawn("sampler", bounds, preload=preload)
     session = CandidateClient(case.candidate, case.source, limits, case.pool, case.builder, child)
     ended: Failed | None = None
     try:

@@ -27,6 +27,7 @@ from kernelwright.evaluation.judge.large_sizes import ADDRESSES_MB
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.gpu_seats import DeviceFailed, Gpu, TooLarge, Trusted
 from kernelwright.evaluation.processes.messages import CallLaunches, CallTimes, LaunchFacts, Ran, Traced
+from kernelwright.evaluation.processes.pool import ChildLimits
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import TrialData
 from kernelwright.machine.tracing import code_name
@@ -65,7 +66,8 @@ class ReplayClient(CandidateClient):
 
     def __init__(self, case: Case, gpu: Gpu) -> None:
         cpu = int(case.options.timeout * 2) + 5
-        child = case.pool.spawn("tracer", cpu_seconds=cpu, memory_mb=ADDRESSES_MB, resident_mb=RESIDENT_MB)
+        limits = ChildLimits(cpu, ADDRESSES_MB, resident_mb=RESIDENT_MB)
+        child = case.pool.spawn("tracer", limits)
         super().__init__(case.candidate, case.source, case.options, case.pool, case.builder, child)
         self.gpu = gpu
         self.replayer: Trusted | None = None

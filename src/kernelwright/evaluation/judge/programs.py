@@ -24,7 +24,7 @@ from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import WorkerDied
 from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
-from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.machine import ORDERS, library
 from kernelwright.machine.runtime import readable
 from kernelwright.machine.texture import TextureEntry
@@ -105,10 +105,8 @@ class ProgramSession:
         self.left = limits.seconds
         self.child: Child = pool.spawn(
             "program",
-            cpu_seconds=int(limits.seconds * 4) + 30,
-            memory_mb=limits.memory_mb,
+            ChildLimits(int(limits.seconds * 4) + 30, limits.memory_mb, FOLDER_MB),
             executables=(self.executable,) if built else (),
-            file_mb=FOLDER_MB,
         )
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from kernelwright.backends import host_build
 from kernelwright.builds import BuildRequest, BuildResult, needs_torch
 from kernelwright.errors import HarnessError
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
-from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 
 SLOW_BUILD_SECONDS = 900.0
 """Wall seconds for torch's own build of an extension by nvcc, including the wait for a free slot and for torch's
@@ -43,7 +43,7 @@ class BuilderClient:
             if self.child is None:
                 if header["request"].get("kind") == "extension":
                     _built_ahead(self.pool.cache)
-                self.child = self.pool.spawn("builder", cpu_seconds=0, memory_mb=0)
+                self.child = self.pool.spawn("builder", ChildLimits())
                 self.level = self.child.level
             try:
                 answer = self.child.ask({**header, "cache": str(self.pool.cache)}, deadline=time.monotonic() + timeout)

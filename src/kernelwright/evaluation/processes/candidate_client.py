@@ -20,7 +20,7 @@ from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
-from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import Outline, Trial, TrialData
 from kernelwright.records import Candidate, Finding, Task
@@ -78,7 +78,7 @@ class CandidateClient:
         # The CPU-time limit backs up the wall-clock deadline that this class enforces.
         cpu = int(options.timeout * 2) + 5
         preload = ("triton",) if triton_support.wanted(source) else ()
-        self.child = child or pool.spawn("runner", cpu_seconds=cpu, memory_mb=options.memory_mb, preload=preload)
+        self.child = child or pool.spawn("runner", ChildLimits(cpu, options.memory_mb), preload=preload)
         self.level = self.child.level
         self.source = source
 

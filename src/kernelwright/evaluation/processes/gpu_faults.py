@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import HarnessError, WorkerDied
-from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.evaluation.processes.roles import Role
 
 OPEN_SECONDS = (15.0, 60.0, 120.0)
@@ -69,7 +69,7 @@ def opened(
     returns True. Raises `WorkerDied`."""
     for number, seconds in enumerate(OPEN_SECONDS, 1):
         try:
-            return pool.spawn(role, cpu_seconds=0, memory_mb=0, device=device, programs=programs, start_seconds=seconds)
+            return pool.spawn(role, ChildLimits(), device=device, programs=programs, start_seconds=seconds)
         except WorkerDied:
             if number == len(OPEN_SECONDS) or stopped():
                 raise

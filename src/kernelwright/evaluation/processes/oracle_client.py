@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
-from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import Outline, TaskPlan, Trial, TrialData, noise
 from kernelwright.records import Task, Workload
@@ -32,7 +32,7 @@ class OracleClient:
 
     def _ask(self, header: dict[str, Any]) -> Frame:
         if self.child is None:
-            self.child = self.pool.spawn("oracle", cpu_seconds=int(ORACLE_SECONDS * 4), memory_mb=ORACLE_MB)
+            self.child = self.pool.spawn("oracle", ChildLimits(int(ORACLE_SECONDS * 4), ORACLE_MB))
         try:
             answer = self.child.ask(header, deadline=time.monotonic() + ORACLE_SECONDS)
         except ChannelTimeout as error:

@@ -53,6 +53,20 @@ class Fate:
         return f"exited with status {self.exit}"
 
 
+@dataclass(frozen=True)
+class ChildLimits:
+    """The limits on one child."""
+
+    cpu_seconds: int = 0
+    """0 for no limit."""
+    memory_mb: int = 0
+    """Address space beyond the zygote's; 0 for no limit."""
+    file_mb: int = 0
+    """Size of one file, and of all in the scratch folder; 0 for the limit of its role."""
+    resident_mb: int = 0
+    """A child that holds more memory is killed; 0 bounds only its address space."""
+
+
 class Child:
     """One confined process and the channel to it."""
 
@@ -214,22 +228,18 @@ class Pool:
     def spawn(
         self,
         role: Role,
+        limits: ChildLimits,
         *,
-        cpu_seconds: int,
-        memory_mb: int,
         device: dict[str, Any] | None = None,
         programs: bool = False,
         executables: tuple[Path, ...] = (),
-        file_mb: int = 0,
-        resident_mb: int = 0,
         preload: tuple[str, ...] = (),
         start_seconds: float = START_SECONDS,
     ) -> Child:
         """Returns a fresh confined child; raises `WorkerDied` when it does not start within `start_seconds`.
 
-        `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers. A child
-        that holds more than `resident_mb` of memory is killed (0: only its address space is bounded). `preload` names
-        what the zygote imports before it forks (`zygote.PRELOADS`).
+        `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
+        `preload` names what the zygote imports before it forks (`zygote.PRELOADS`).
         """
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
@@ -246,13 +256,13 @@ class Pool:
                 "scratch": str(scratch),
                 "cache": str(self.cache),
                 "sandbox": self.sandbox_level,
-                "cpu_seconds": cpu_seconds,
-                "memory_mb": memory_mb,
+                "cpu_seconds": limits.cpu_seconds,
+                "memory_mb": limits.memory_mb,
                 "device": device,
                 "programs": programs,
                 "executables": [str(path) for path in executables],
-                "file_mb": file_mb,
-                "resident_mb": resident_mb,
+                "file_mb": limits.file_mb,
+                "resident_mb": limits.resident_mb,
                 "preload": preload,
                 # Without a GPU, referee and runner share a file in place of device memory.
                 "shared": [str(self.home)] if device and device["name"] != "cuda" else [],
