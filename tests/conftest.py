@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from kernelwright.evaluation.processes import warm
 from kernelwright.evaluation.processes.pool import Pool
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A run in the background inherits that Ctrl-C is ignored, and so would every command line that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["KERNELWRIGHT_BACKEND"] = "cpu"  # the meaning of `auto` in tests; GPU tests name the GPU
 
 
