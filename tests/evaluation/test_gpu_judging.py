@@ -110,7 +110,7 @@ def test_launches_stand_for_a_candidate(evaluator: Evaluator) -> None:
     assert wrong.verdict == "wrong" and wrong.environment.replayed.startswith("no: wrong")
     faulty = by_launches(text("y[i + (1L << 40)] = 0.f;"))
     assert faulty.verdict == "runtime_error" and "CUDA error" in faulty.environment.replayed
-    assert by_launches(text()).environment["replayed"] == "1 launches a call"
+    assert by_launches(text()).environment.replayed == "1 launches a call"
 
 
 NORM = """
