@@ -182,7 +182,7 @@ def test_bad_usage_is_one_line_and_status_2(folder: Path, kernelwright: Command,
 def test_a_number_out_of_range_is_named_with_what_it_may_be(flag: str, value: float, hint: str) -> None:
     given = {"trials": 3, "timeout": 30.0, "memory_mb": 4096, flag: value}
     with pytest.raises(ConfigError, match="--" + flag.replace("_", "-")) as error:
-        eval_options("cpu", None, False, seed=None, sandbox="auto", **given)  # type: ignore[arg-type]
+        eval_options(backend="cpu", seed=None, sandbox="auto", **given)  # type: ignore[arg-type]
     assert hint in str(error.value.hint)
 
 

@@ -35,7 +35,7 @@ import hashlib, json, os, pathlib, re, secrets, subprocess, sys
 import torch
 import torch.utils.cpp_extension as e
 request, folder, headers = json.load(sys.stdin)
-if e.CUDA_HOME is None and request["cuda_source"]:
+if (e.CUDA_HOME is None and request["cuda_source"]) or not e.is_ninja_available():
     sys.exit(77)
 e._import_module_from_library = lambda *arguments: None
 run = e._run_ninja_build
@@ -99,7 +99,7 @@ def _room(folder: Path) -> Iterator[None]:
 
 
 def build(request: BuildRequest, folder: Path) -> BuildResult | None:
-    """Builds an extension with torch in `folder`; returns None if this machine has no nvcc.
+    """Builds an extension with torch in `folder`; returns None if this machine lacks nvcc or ninja.
 
     Precompiled headers and the slots of `_room` are in the parent folder. Raises `Unfinished`.
     """
