@@ -68,7 +68,7 @@ def library_rule(rule: str | None, policy: str | None, libraries_allowed: bool) 
     if len({"libraries_allowed" if value == "libraries" else value for value in given.values()}) > 1:
         raise ConfigError(f"{' and '.join(given)} contradict each other", hint="give --rule alone")
     wanted = next(iter(given.values()))
-    print(f"warning: {' and '.join(old)} of eval will go; use --rule {wanted}", file=sys.stderr)
+    print(f"warning: {' and '.join(old)} of eval is deprecated; use --rule {wanted}", file=sys.stderr)
     return wanted
 
 
