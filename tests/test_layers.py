@@ -21,7 +21,7 @@ PACKAGE = ROOT / "src" / "kernelwright"
 # Bundled tasks are data: they have a module's suffix, but nothing imports them.
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).parts[0] != "data")
 MAX_FUNCTION_LINES = 80
-MAX_FILE_LINES = 650
+MAX_FILE_LINES = 600
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

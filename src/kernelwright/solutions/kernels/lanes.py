@@ -1,4 +1,4 @@
-"""Writes elementwise kernels whose threads load and store four floats at once."""
+"""Writes elementwise kernels: one element a thread, a grid-stride loop, or four floats a thread."""
 
 from __future__ import annotations
 
@@ -50,5 +50,28 @@ extern "C" __global__ void {name}({parameters}) {{
     }} else {{
         for (; i < n; i++) y[i] = {function}({single}{more});
     }}
+}}
+"""
+
+
+def by_elements(name: str, fusion: Fusion, text: str, parameters: str, strided: bool) -> str:
+    """Returns a kernel with one element a thread, or with a grid-stride loop where `strided`."""
+    body = "\n".join(fusion.statements)
+    if strided:
+        return f"""
+extern "C" __global__ void {name}({parameters}) {{
+    long long stride = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{
+{body}
+        y[i] = {text};
+    }}
+}}
+"""
+    return f"""
+extern "C" __global__ void {name}({parameters}) {{
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+{body}
+    y[i] = {text};
 }}
 """

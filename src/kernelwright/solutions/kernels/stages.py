@@ -32,7 +32,7 @@ from typing import Any
 
 from kernelwright.solutions.kernels.allocation import allocation
 from kernelwright.solutions.kernels.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
-from kernelwright.solutions.kernels.lanes import vectorised
+from kernelwright.solutions.kernels.lanes import by_elements, vectorised
 from kernelwright.solutions.kernels.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.kernels.plan import AnswerPlan, titled, unmarked
 from kernelwright.solutions.kernels.schedule import Schedule
@@ -581,30 +581,7 @@ def elementwise(writer: Writer, node: Node) -> str:
         writer.kernel(lanes)
         each = 4 * schedule.block
     else:
-        writer.kernel(_by_elements(name, fusion, text, parameters, strided))
+        writer.kernel(by_elements(name, fusion, text, parameters, strided))
     writer.line(f"{y} = {allocation(writer, node, reads, shape, out)}")
     writer.launch(name, f"({y}.numel() + {each - 1}) // {each}", f"{tensors}{y}, {y}.numel(){values}")
     return y
-
-
-def _by_elements(name: str, fusion: Fusion, text: str, parameters: str, strided: bool) -> str:
-    """Returns a kernel with one element a thread, or with a grid-stride loop where `strided`."""
-    body = "\n".join(fusion.statements)
-    if strided:
-        return f"""
-extern "C" __global__ void {name}({parameters}) {{
-    long long stride = (long long)gridDim.x * blockDim.x;
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{
-{body}
-        y[i] = {text};
-    }}
-}}
-"""
-    return f"""
-extern "C" __global__ void {name}({parameters}) {{
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-{body}
-    y[i] = {text};
-}}
-"""
