@@ -17,6 +17,7 @@ from typing import Any
 
 from kernelwright.errors import MachineError
 from kernelwright.machine import library
+from kernelwright.machine.device_memory import DeviceBlock, Shadow
 from kernelwright.machine.texture import Texture, entries
 
 ORDERS = {"forward": 0, "reverse": 1, "random": 2}
@@ -82,6 +83,13 @@ class Allocation:
     writable: bool = True
     fresh: bool = False
     """Allocated without contents (`torch.empty`): bytes that nothing has written yet hold poison."""
+    shadow: Shadow | None = None
+    """The written bytes, which the launch checks and marks. None: every byte is written."""
+
+    @classmethod
+    def of(cls, block: DeviceBlock) -> Allocation:
+        """Returns the range of a block."""
+        return cls(block.address, block.nbytes, block.name, block.writable, shadow=block.shadow)
 
 
 @dataclass(frozen=True)
@@ -278,6 +286,8 @@ class Program:
         entries = (library.AllocationEntry * max(len(allocations), 1))()
         for entry, a in zip(entries, allocations, strict=False):
             entry.address, entry.bytes, entry.flags = a.address, a.nbytes, int(a.writable) | 2 * int(a.fresh)
+            if a.shadow is not None:
+                entry.shadow = ctypes.pointer(a.shadow.entry)
         request.allocations, request.allocation = len(allocations), entries
         names = "".join(a.name.replace("\n", " ").replace("\0", " ") + "\n" for a in allocations)
         request.names = names.encode("utf-8", "replace")

@@ -32,10 +32,21 @@ _EXTRA = {"rounding_ops.cpp": ("-frounding-math", "-ftrapping-math")}
 _TIMEOUT = 600.0
 
 
+class ShadowEntry(ctypes.Structure):
+    """The written bytes of one block; mirrors `KwShadow` of memory/shadow.h."""
+
+    _fields_ = [("written", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("whole", ctypes.c_uint64)]
+
+
 class AllocationEntry(ctypes.Structure):
     """One range of memory that a launch may touch; mirrors `KwAllocation` of capi.cpp."""
 
-    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("flags", ctypes.c_uint64)]
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+        ("shadow", ctypes.POINTER(ShadowEntry)),
+    ]
 
 
 class DeviceRequest(ctypes.Structure):

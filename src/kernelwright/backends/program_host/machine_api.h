@@ -4,9 +4,15 @@
 #include <cstdint>
 
 extern "C" {
+struct KwShadow {
+  uint8_t* written;  // a byte a byte: 0 where nothing has written, else 1
+  uint64_t bytes;
+  uint64_t whole;  // the first `whole` bytes are known as written
+};
 struct KwAllocation {
   uint64_t address, bytes;
   uint64_t flags;  // 1: may be written, 2: holds poison where nothing was written
+  KwShadow* shadow;  // of written bytes; null: all of them are
 };
 struct KwTexture {
   uint64_t handle, base, pitch, slice;

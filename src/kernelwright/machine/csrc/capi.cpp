@@ -4,6 +4,7 @@
 
 #include "copies/async.h"
 #include "memory/heap.h"
+#include "memory/shadow.h"
 #include "memory/texture.h"
 #include "checks/watch.h"
 
@@ -173,6 +174,13 @@ void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool
   l.regions.push_back(std::move(r));
 }
 
+void add_shadow(Launch& l, Region& r, KwShadow* shadow) {
+  if (!shadow || shadow->whole >= r.bytes) return;
+  if (shadow->bytes != r.bytes) invalid("the shadow of '" + r.name + "' has another size than its memory");
+  r.shadow = shadow;
+  l.shadowed = true;
+}
+
 // The kernel's own cluster size, or the launch's; they must agree.
 void check_cluster(Launch& l, const u32* asked) {
   const Kernel& k = *l.kernel;
@@ -271,6 +279,7 @@ extern "C" {
 struct KwAllocation {
   uint64_t address, bytes;
   uint64_t flags;  // 1: may be written, 2: holds poison where nothing was written
+  KwShadow* shadow;  // of written bytes; null: all of them are
 };
 
 struct KwLaunch {
@@ -331,7 +340,10 @@ void* kw_launch(void* p, const KwLaunch* a) {
       size_t before = l.regions.size();
       add_region(l, a->allocation[i].address, a->allocation[i].bytes, string(name, end), (int)i,
                  a->allocation[i].flags & 1);
-      if (l.regions.size() > before) l.regions.back().fresh = a->allocation[i].flags & 2;
+      if (l.regions.size() > before) {
+        l.regions.back().fresh = a->allocation[i].flags & 2;
+        add_shadow(l, l.regions.back(), a->allocation[i].shadow);
+      }
       name = end + 1;
     }
     check_cluster(l, a->cluster);
@@ -345,6 +357,7 @@ void* kw_launch(void* p, const KwLaunch* a) {
     if (heap.is_open()) {
       add_region(l, heap.begin(), heap.bytes(), "device heap", -1, true);
       l.regions.back().heap = true;
+      add_shadow(l, l.regions.back(), heap.shadow());
     }
     std::sort(l.regions.begin(), l.regions.end(), [](const Region& x, const Region& y) { return x.begin < y.begin; });
     for (size_t i = 1; i < l.regions.size(); i++)
@@ -359,6 +372,8 @@ void* kw_launch(void* p, const KwLaunch* a) {
     result->fault = 2;
     result->text = string("error\t") + clean(e.what()) + "\n";
   }
+  for (Region& r : l.regions)
+    if (r.shadow && r.written && !r.heap) advance(*r.shadow);
   if (result->fault < 2 && l.kernel) report(l, a->allocations, result->text);
   result->printed = std::move(l.printed);
   if (l.unprinted) result->printed += "\n[" + std::to_string(l.unprinted) + " more bytes of printf were dropped]\n";

@@ -169,6 +169,11 @@ void Watch::filled(const char* at, u64 bytes) {
   if (sane && offset + bytes <= l_.shared_bytes) std::memset(shared_state_.data() + offset, Written, bytes);
 }
 
+void Watch::emptied(const char* at, u64 bytes) {
+  u64 offset = (u64)(at - reinterpret_cast<const char*>(l_.local));
+  if (offset + bytes <= local_state_.size()) std::memset(local_state_.data() + offset, Unwritten, bytes);
+}
+
 // Lanes of one warp have no order between them unless they meet in a warp-wide operation.
 void Watch::hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 bytes, bool write) {
   u32 granule = l_.kernel->shared_granule, per = std::max(1u, bytes / granule);

@@ -47,7 +47,8 @@ class Watch {
   const Inst* index_op(Warp& w, const Inst* in);
   void check_index(Warp& w, const Inst* in, u32 m);  // raises when an address comes from an index that overflowed
   void banks(u32 at, const u32* offsets, u32 m, u32 bytes);
-  void filled(const char* at, u64 bytes);  // an asynchronous copy or a barrier object has written here
+  void filled(const char* at, u64 bytes);   // an asynchronous copy or a barrier object has written here
+  void emptied(const char* at, u64 bytes);  // a frame of the stack begins here
   // The same for a whole warp, quick when the pattern is the one of the last time.
   [[gnu::always_inline]] void banks_of_all(u32 at, const u32* offsets, u32 bytes) {
     const Pattern& p = patterns_[at];

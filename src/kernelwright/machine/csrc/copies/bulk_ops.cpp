@@ -6,6 +6,7 @@
 
 #include "memory/memory_ops.h"
 #include "checks/watch.h"
+#include "memory/shadow.h"
 
 namespace kw {
 namespace {
@@ -75,6 +76,7 @@ void check_global(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, boo
   }
   (write ? r->written : r->read) += bytes;
   (write ? l.count.global_store_bytes : l.count.global_load_bytes) += bytes;
+  if (!write) track_range(w, in, lane, address, bytes, true, false);
 }
 
 void each_destination(Warp& w, const Inst* in, int lane, BulkTarget to, BulkTarget barrier, i64 multicast,
@@ -145,6 +147,7 @@ void into_shared(Warp& w, const Inst* in, int lane, const Plan& p, u64 to, u64 f
 void out_of_shared(Warp& w, const Inst* in, int lane, const Plan& p, u64 to, u64 from, u32 bytes) {
   BulkTarget source = shared_target(w, in, lane, from, bytes, 16, false);
   check_global(w, in, lane, to, bytes, true);
+  if (p.reduce != Reduce::None) track_range(w, in, lane, to, bytes, true, false);
   Launch* l = w.launch;
   queue_store(w, in, lane, [=] {
     const char* data = reinterpret_cast<const char*>(source.resident->shared) + source.offset;
@@ -153,6 +156,7 @@ void out_of_shared(Warp& w, const Inst* in, int lane, const Plan& p, u64 to, u64
       std::memcpy(place, data, bytes);
     else
       reduce_bytes(p.reduce, p.type, place, data, bytes);
+    note_written(*l, to, bytes);
     l->changes++;
   });
 }

@@ -3,6 +3,7 @@
 
 #include "copies/bulk.h"
 #include "checks/watch.h"
+#include "memory/shadow.h"
 
 namespace kw {
 namespace {
@@ -141,7 +142,10 @@ void store_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32
     raise(in, thread_of(w, lane), "bad-descriptor", "the tensor map's type has no such reduction");
   BulkTarget from =
       shared_target(w, in, lane, slot<u64>(w, w.ext[in->ext + Shared_])[lane], box.bytes, 128, false);
-  for (const Row& r : box.rows) check_global(w, in, lane, r.global, r.bytes, true);
+  for (const Row& r : box.rows) {
+    check_global(w, in, lane, r.global, r.bytes, true);
+    if (op != Reduce::None) track_range(w, in, lane, r.global, r.bytes, true, false);
+  }
   Launch* l = w.launch;
   int swizzle = m.swizzle;
   queue_store(w, in, lane, [=] {
@@ -153,6 +157,7 @@ void store_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32
         std::memcpy(place, data.data() + r.offset, r.bytes);
       else
         reduce_bytes(op, type, place, data.data() + r.offset, r.bytes);
+      note_written(*l, r.global, r.bytes);
     }
     l->changes++;
   });

@@ -29,6 +29,11 @@ void copy_over(Warp& w, u8* to, const u8* from, u64 bytes) {
   if (w.launch->watch) w.launch->watch->filled(reinterpret_cast<const char*>(to), bytes);
 }
 
+void empty(Warp& w, u8* at, u64 bytes) {
+  std::memset(at, w.launch->poison, bytes);
+  if (w.launch->watch) w.launch->watch->emptied(reinterpret_cast<const char*>(at), bytes);
+}
+
 void save(const Warp& w, const Routine& r, int lane, u8* at) {
   for (auto [offset, bytes] : r.saved) {
     if (bytes)
@@ -58,7 +63,7 @@ void enter(Warp& w, const Inst* in, int lane, const CallSite& site, const Routin
           "stack overflow: the call of " + string(w.launch->program->module.functions[r.function].name) +
               " needs more than the " + std::to_string(k.local_bytes - k.stack_begin) + " bytes of a thread's stack");
   u8* local = local_of(w, lane);
-  std::memset(local + next, 0xff, r.frame);
+  empty(w, local + next, r.frame);
   for (const CallSite::Copy& c : site.in) copy_over(w, local + next + c.to, local + frame + c.from, c.bytes);
   CallRecord record{(u32)(in - k.code.data()), (u32)frame, (u32)top, (u32)(&r - k.routines.data())};
   std::memcpy(local + base, &record, sizeof record);
@@ -154,7 +159,7 @@ const Inst* op_alloca(Warp& w, const Inst* in) {  // in->a bytes, d pointer, n a
       raise(in, thread_of(w, lane), "stack-overflow",
             "stack overflow: alloca of " + std::to_string(bytes) + " bytes, " +
                 std::to_string(k.local_bytes - std::min<u64>(at, k.local_bytes)) + " are left");
-    std::memset(local_of(w, lane) + at, 0xff, bytes);
+    empty(w, local_of(w, lane) + at, bytes);
     top = at + bytes;
     slot<u64>(w, in->d)[lane] = at;
   }

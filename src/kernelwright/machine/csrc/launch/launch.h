@@ -4,6 +4,7 @@
 #include "launch/machine.h"
 
 struct KwDevice;
+struct KwShadow;
 
 namespace kw {
 // The last accesses to one granule of shared memory.
@@ -27,6 +28,7 @@ struct Region {
   u64 written = 0, read = 0;
   std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
   bool unmarked = false;                     // too large for marks
+  KwShadow* shadow = nullptr;                // of written bytes; null: all of them are
   bool fresh = false;                        // holds poison where nothing was written
 };
 
@@ -49,6 +51,7 @@ struct Launch {
   u64 budget = 0, total = 0, issued = 0;  // thread instructions; and warp instructions
   u64 sample = 0;  // run only about so many blocks; 0: all
   std::vector<Region> regions;  // sorted by address
+  bool shadowed = false;        // some region has a shadow
   std::vector<u32> hints;       // per memory site: region last hit
   std::vector<u8> params;
   u8 *shared = nullptr, *local = nullptr;  // of the block that runs now
@@ -106,10 +109,11 @@ void check_barriers(Launch& l, Block& b);
 [[noreturn]] void raise(const Inst* in, int thread, const char* kind, const string& message);
 int thread_of(const Warp& w, int lane);
 
-// memory.cpp: fills w.access for lanes m reading or writing `bytes` each, or raises a fault.
-void resolve(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write);
+// memory.cpp: fills w.access for lanes m reading or writing `bytes` each, or raises a fault. `update`: a write that also
+// reads, as of atomics.
+void resolve(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write, bool update = false);
 // The same with w.access.address already filled.
-void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write);
+void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write, bool update = false);
 Region* find_region(Launch& l, u64 address);
 string describe_address(Launch& l, u64 address, const Region* meant = nullptr);
 

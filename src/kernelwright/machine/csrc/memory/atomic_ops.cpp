@@ -92,7 +92,7 @@ template <class Op, class T>
 const Inst* op_atomic(Warp& w, const Inst* in) {
   u32 m = active(w, in);
   if (!m) return in + 1;
-  resolve(w, in, m, sizeof(T), (Space)in->x, true);
+  resolve(w, in, m, sizeof(T), (Space)in->x, true, true);
   w.launch->count.atomics += (u64)__builtin_popcount(m);
   if (w.launch->races) {
     atomic_order(w, in->n & 2);
@@ -126,7 +126,7 @@ template <class Op, class T, int N>
 const Inst* op_atomic_vector(Warp& w, const Inst* in) {
   u32 m = active(w, in);
   if (!m) return in + 1;
-  resolve(w, in, m, sizeof(T) * N, (Space)in->x, true);
+  resolve(w, in, m, sizeof(T) * N, (Space)in->x, true, true);
   w.launch->count.atomics += (u64)__builtin_popcount(m);
   if (w.launch->races) {
     atomic_order(w, false);

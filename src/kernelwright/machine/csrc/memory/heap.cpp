@@ -13,10 +13,13 @@ void DeviceHeap::open() {
   store_.assign(limit_ / 8 + 2, 0);
   arena_ = reinterpret_cast<u8*>(((u64)store_.data() + GRAIN - 1) / GRAIN * GRAIN);
   owner_.assign(limit_ / GRAIN, 0);
+  written_.assign(limit_, 0);
+  shadow_ = {written_.data(), limit_, 0};
 }
 
 void DeviceHeap::set_limit(u64 bytes) {
   store_ = {};
+  written_ = {};
   owner_ = {};
   blocks_ = {};
   freed_ = {};
@@ -65,6 +68,7 @@ u64 DeviceHeap::allocate(u64 bytes) {
   blocks_.push_back({at, bytes, true});
   for (u64 i = 0; i < grains; i++) owner_[first + i] = i + 1 < grains ? (u32)blocks_.size() : 0;
   std::memset(reinterpret_cast<void*>(at), 0xff, (grains - 1) * GRAIN);
+  std::memset(written_.data() + (at - begin()), 0, (grains - 1) * GRAIN);
   live_blocks_++;
   live_bytes_ += bytes;
   return at;

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "launch/launch.h"
+#include "memory/shadow.h"
 
 namespace kw {
 class DeviceHeap {
@@ -13,6 +14,7 @@ class DeviceHeap {
   bool is_open() const { return arena_ != nullptr; }
   u64 begin() const { return (u64)arena_; }
   u64 bytes() const { return limit_; }
+  KwShadow* shadow() { return &shadow_; }
   void set_limit(u64 bytes);  // only before the memory is made; else it is forgotten with all blocks
   u64 allocate(u64 bytes);    // 0 when nothing is left
   enum class Freed { Ok, Unknown, Twice };
@@ -31,6 +33,8 @@ class DeviceHeap {
   static constexpr u64 GRAIN = 16;
   u64 place(u64 grains);
   std::vector<u64> store_;
+  std::vector<u8> written_;  // what shadow_ shows
+  KwShadow shadow_{nullptr, 0, 0};
   u8* arena_ = nullptr;
   u64 limit_ = 8ull << 20, used_ = 0;  // used_: grains handed out at least once
   std::vector<u32> owner_;             // of each grain: number of its block + 1

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "memory/heap.h"
+#include "memory/shadow.h"
 #include "checks/watch.h"
 
 namespace kw {
@@ -238,7 +239,7 @@ string describe_address(Launch& l, u64 address, const Region* meant) {
   return bytes_text(distance) + (after ? " past the end of " : " before the start of ") + size;
 }
 
-void resolve(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write) {
+void resolve(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write, bool update) {
   u64* a = w.access.address;
   if (in->y) {  // 32-bit addresses
     const u32* base = slot<u32>(w, in->a);
@@ -251,10 +252,10 @@ void resolve(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write)
 #pragma GCC ivdep
     for (int i = 0; i < LANES; i++) a[i] = base[i] + add;
   }
-  resolve_addresses(w, in, m, bytes, space, write);
+  resolve_addresses(w, in, m, bytes, space, write, update);
 }
 
-void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write) {
+void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write, bool update) {
   u64* a = w.access.address;
   if (m != FULL) {  // lanes that take no part point where an active one does
     u64 first = a[__builtin_ctz(m)];
@@ -268,5 +269,7 @@ void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, b
   else
     in_space(w, in, m, bytes, space == Space::Const ? Space::Global : space, write);
   if (watch) watch->access(w, in, m, bytes, write);
+  if (w.launch->shadowed && (w.access.space == Space::Global || w.access.space == Space::Generic))
+    track_lanes(w, in, m, bytes, !write || update, write);
 }
 }  // namespace kw

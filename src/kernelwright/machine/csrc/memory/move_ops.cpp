@@ -1,6 +1,7 @@
 // Moves, address conversions, fences and prefetches.
 #include "memory/memory_ops.h"
 #include "launch/resident_blocks.h"
+#include "memory/shadow.h"
 
 namespace kw {
 namespace {
@@ -209,7 +210,9 @@ const Inst* op_discard(Warp& w, const Inst* in) {  // what is in the line afterw
   Access& x = w.access;
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
-    std::memset(x.kind == Access::Gather ? x.at[i] : x.base + (x.kind == Access::Contiguous ? i * 128 : 0), 0xff, 128);
+    char* line = x.kind == Access::Gather ? x.at[i] : x.base + (x.kind == Access::Contiguous ? i * 128 : 0);
+    std::memset(line, w.launch->poison, 128);
+    note_written(*w.launch, (u64)line, 128, false);
   }
   return in + 1;
 }

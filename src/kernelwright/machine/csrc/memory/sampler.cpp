@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "arithmetic/half.h"
+#include "memory/shadow.h"
 
 namespace kw {
 namespace {
@@ -65,6 +66,7 @@ u8* texture_memory(Warp& w, const Inst* in, int lane, const KwTexture& t, u64 x,
           "the texture object names memory that is not allocated: " + std::to_string(bytes) + " bytes at " + hex(at) +
               ", " + describe_address(*w.launch, at));
   (write ? r->written : r->read) += bytes;
+  track_range(w, in, lane, at, bytes, !write, write);
   return reinterpret_cast<u8*>(at);
 }
 
