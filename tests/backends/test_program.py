@@ -126,6 +126,50 @@ def test_a_race_is_found_where_it_is_looked_for(run: Runner) -> None:
     assert run(HEAD + KERNEL.replace("SYNC", "__syncthreads()"), races=True).findings == ()
 
 
+UNWRITTEN = """
+__global__ void fetch(cudaTextureObject_t t, float* y) { y[threadIdx.x] = tex1D<float>(t, threadIdx.x); }
+__global__ void next(const int* a, int* b) { b[threadIdx.x] = a[threadIdx.x] + 1; }
+int main() {
+  int *p, *q, h[32];
+  float* y;
+  for (int& v : h) v = -1;
+  cudaMalloc(&p, 128);
+  cudaMalloc(&q, 128);
+  cudaMalloc(&y, 128);
+  cudaMemset(p, 0xff, 64);
+  cudaMemcpy(p + 16, h, UPLOAD, cudaMemcpyHostToDevice);
+  cudaMemcpy(q, p, 128, cudaMemcpyDeviceToDevice);
+  next<<<1, 32>>>(q, p);
+  cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
+  cudaArray_t array;
+  cudaMallocArray(&array, &format, 32);
+  cudaMemcpyToArray(array, 0, 0, h, TEXELS, cudaMemcpyHostToDevice);
+  cudaResourceDesc resource{};
+  resource.resType = cudaResourceTypeArray;
+  resource.res.array.array = array;
+  cudaTextureDesc description{};
+  cudaTextureObject_t texture;
+  cudaCreateTextureObject(&texture, &resource, &description, nullptr);
+  fetch<<<1, 32>>>(texture, y);
+  return cudaDeviceSynchronize();
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("upload", "texels", "places"),
+    [(64, 128, []), (60, 128, ["byte 124 (of 128)"]), (64, 124, ["an array at byte 124 (of 128)"])],
+)
+def test_reads_of_unwritten_memory_are_found_by_who_wrote(
+    run: Runner, upload: int, texels: int, places: list[str]
+) -> None:
+    source = HEAD + UNWRITTEN.replace("UPLOAD", str(upload)).replace("TEXELS", str(texels))
+    step = run(source, races=True)
+    assert step.status == 0, step.stderr
+    assert [f.rule for f in step.findings] == ["uninitialised-read"] * len(places)
+    assert all(place in f.evidence for place, f in zip(places, step.findings, strict=True))
+
+
 @pytest.mark.parametrize("mark", ["\\v", "\\x1c", "\\xe2\\x80\\xa8"])
 def test_a_finding_keeps_its_fields_whatever_the_kernels_text_holds(run: Runner, mark: str) -> None:
     kernel = f'__global__ void k() {{ __assertfail("one {mark} line", "mine.cu", 37, "k", 1); }}\n'

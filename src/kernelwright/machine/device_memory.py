@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from kernelwright.machine.library import ShadowEntry
-
 POISON = 0xFF
 """The byte in memory that nothing has written: NaN as floating-point numbers, -1 as integers."""
+
+
+class ShadowEntry(ctypes.Structure):
+    """The written bytes of one block; mirrors `KwShadow` of csrc/memory/shadow.h."""
+
+    _fields_ = [("written", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("whole", ctypes.c_uint64)]
 
 
 class Shadow:

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from kernelwright.errors import MachineError
+from kernelwright.machine.device_memory import ShadowEntry
 from kernelwright.machine.texture import TextureEntry
 
 SOURCES = Path(__file__).resolve().parent / "csrc"
@@ -30,12 +31,6 @@ _FLAGS = (*_LANGUAGE, "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapp
 _V3 = ("avx2", "fma", "f16c", "bmi1", "bmi2", "movbe")
 _EXTRA = {"rounding_ops.cpp": ("-frounding-math", "-ftrapping-math")}
 _TIMEOUT = 600.0
-
-
-class ShadowEntry(ctypes.Structure):
-    """The written bytes of one block; mirrors `KwShadow` of memory/shadow.h."""
-
-    _fields_ = [("written", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("whole", ctypes.c_uint64)]
 
 
 class AllocationEntry(ctypes.Structure):

@@ -9,6 +9,8 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelwright.machine.device_memory import Shadow, ShadowEntry
+
 KINDS = ("linear", "pitch", "array")
 SHAPES = ("1d", "2d", "3d", "1d_layered", "2d_layered", "cube", "cube_layered")
 ADDRESS_MODES = ("wrap", "clamp", "mirror", "border")
@@ -42,6 +44,8 @@ class Texture:
     normalized_coords: bool = False
     surface: bool = False
     border: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    shadow: Shadow | None = None
+    """Of an array: its written bytes. None: every byte is written."""
 
 
 class TextureEntry(ctypes.Structure):
@@ -66,6 +70,7 @@ class TextureEntry(ctypes.Structure):
         ("normalized_coords", ctypes.c_uint32),
         ("surface", ctypes.c_uint32),
         ("border", ctypes.c_float * 4),
+        ("shadow", ctypes.POINTER(ShadowEntry)),
     ]
 
 
@@ -82,4 +87,6 @@ def entries(textures: Sequence[Texture]) -> ctypes.Array[TextureEntry]:
         row.linear_filter, row.normalized_float = int(t.linear_filter), int(t.normalized_float)
         row.normalized_coords, row.surface = int(t.normalized_coords), int(t.surface)
         row.border[:] = t.border
+        if t.shadow is not None:
+            row.shadow = ctypes.pointer(t.shadow.entry)
     return table

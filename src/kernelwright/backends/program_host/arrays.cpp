@@ -14,10 +14,11 @@ static cudaError_t make(cudaArray** made, const cudaChannelFormatDesc& format, c
   if (!made || bits == 0 || bits % 8 || extent.width == 0) return cudaErrorInvalidValue;
   if (flags & ~(cudaArrayLayered | cudaArraySurfaceLoadStore | cudaArrayCubemap))
     unsupported("arrays with flags " + std::to_string(flags));
-  auto* a = new cudaArray{format, extent, flags, bits / 8, 0, 0, {}};
+  auto* a = new cudaArray{format, extent, flags, bits / 8, 0, 0, {}, nullptr};
   a->pitch = a->element * extent.width;
   a->slice = a->pitch * std::max<u64>(extent.height, 1);
   a->bytes.resize(a->slice * std::max<u64>(extent.depth, 1));
+  a->shadow = make_shadow(a->bytes.data(), a->bytes.size());
   arrays.insert(a);
   *made = a;
   return cudaSuccess;
@@ -39,6 +40,7 @@ static cudaError_t move(cudaArray* a, u64 x, u64 y, void* linear, u64 pitch, u64
   for (u64 row = 0; row < height; row++) {
     void *in = at + row * a->pitch, *out = static_cast<char*>(linear) + row * pitch;
     std::memmove(to_array ? in : out, to_array ? out : in, width);
+    note_copied(to_array ? in : out, to_array ? out : in, width);
   }
   return cudaSuccess;
 }
@@ -48,6 +50,7 @@ static cudaError_t move_flat(cudaArray* a, u64 x, u64 y, void* linear, u64 bytes
   Open open;
   void* in = a->bytes.data() + y * a->pitch + x;
   std::memmove(to_array ? in : linear, to_array ? linear : in, bytes);
+  note_copied(to_array ? in : linear, to_array ? linear : in, bytes);
   return cudaSuccess;
 }
 struct End {  // one end of a three-dimensional copy: rows `pitch` apart, slices `slice` apart
@@ -83,7 +86,10 @@ static cudaError_t copy_box(const cudaMemcpy3DParms& p) {
     char *out = to.at + z * to.slice, *in = from.at + z * from.slice;
     if (p.dstArray || p.srcArray) {
       Open open;
-      for (u64 y = 0; y < p.extent.height; y++) std::memmove(out + y * to.pitch, in + y * from.pitch, width);
+      for (u64 y = 0; y < p.extent.height; y++) {
+        std::memmove(out + y * to.pitch, in + y * from.pitch, width);
+        note_copied(out + y * to.pitch, in + y * from.pitch, width);
+      }
     } else {
       error = copy_rows(out, to.pitch, in, from.pitch, width, p.extent.height, p.kind);
       if (error != cudaSuccess) return error;
@@ -119,6 +125,7 @@ cudaError_t cudaFreeArray(cudaArray_t array) {
   cudaArray* a = array_of(array);
   if (!a) return note(cudaErrorInvalidValue);
   arrays.erase(a);
+  drop_shadow(a->bytes.data());
   delete a;
   return cudaSuccess;
 }

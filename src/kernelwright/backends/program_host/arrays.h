@@ -8,6 +8,7 @@ struct cudaArray {
   unsigned flags;
   kw::u64 element, pitch, slice;
   std::vector<unsigned char> bytes;
+  KwShadow* shadow;
 };
 
 namespace kw {

@@ -38,6 +38,7 @@ struct Allocation {
   Kind kind = Kind::Device;
   unsigned number = 0;
   string name;
+  KwShadow* shadow = nullptr;  // null: every byte counts as written
 };
 const std::map<u64, Allocation>& allocations();
 u64 allocations_version();  // changes with every allocation
@@ -47,7 +48,11 @@ bool release(void* address, Kind kind, bool any_kind = false);
 void release_all();
 void register_host(void* address, u64 bytes);
 void add_variable(u64 address, u64 bytes, const string& name);
-bool poisoned();  // fresh device memory holds 0xff bytes, so that reading it shows
+// shadow.cpp: the written bytes of device memory that was allocated without contents, for the machine's check of reads.
+KwShadow* make_shadow(void* memory, u64 bytes);  // poisons the memory; null where such reads are not looked for
+void drop_shadow(const void* memory);
+void note_written(const void* address, u64 bytes);
+void note_copied(const void* to, const void* from, u64 bytes);  // what was unwritten there is unwritten here
 // Device memory can be touched by this process as long as one of these lives.
 struct Open {
   Open();

@@ -302,7 +302,7 @@ static const Table& table_now() {
   t.version = allocations_version();
   for (auto& [at, a] : allocations()) {
     if (a.kind == Kind::Variable) continue;  // the machine knows its own
-    t.rows.push_back({a.address, a.bytes, poisoned() && a.kind == Kind::Device ? 3u : 1u, nullptr});
+    t.rows.push_back({a.address, a.bytes, 1, a.shadow});
     t.names += a.name + "\n";
   }
   return t;

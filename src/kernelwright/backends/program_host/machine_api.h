@@ -11,7 +11,7 @@ struct KwShadow {
 };
 struct KwAllocation {
   uint64_t address, bytes;
-  uint64_t flags;  // 1: may be written, 2: holds poison where nothing was written
+  uint64_t flags;  // 1: may be written
   KwShadow* shadow;  // of written bytes; null: all of them are
 };
 struct KwTexture {
@@ -20,6 +20,7 @@ struct KwTexture {
   uint32_t channel_kind, channel_bits[4], address_mode[3];
   uint32_t linear_filter, normalized_float, normalized_coords, surface;
   float border[4];
+  KwShadow* shadow;  // of an array: its written bytes; null: all of them are
 };
 struct KwDevice {
   const KwTexture* textures;

@@ -33,10 +33,6 @@ static bool guarded() {
   static bool on = std::getenv("KERNELWRIGHT_HOST_ACCESS") == nullptr;
   return on;
 }
-bool poisoned() {
-  static bool on = std::getenv("KERNELWRIGHT_POISON") != nullptr;
-  return on;
-}
 static void protect(const Mapping& m, bool open) {
   mprotect(reinterpret_cast<void*>(m.begin), m.bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
@@ -125,6 +121,10 @@ static const char* maker(Kind kind) {
 
 static void enter(u64 address, u64 bytes, Kind kind, string name = "") {
   Allocation a{address, bytes, kind, 0, std::move(name)};
+  if (kind == Kind::Device && guarded()) {  // where the host may write, only it knows what is written
+    Open open;
+    a.shadow = make_shadow(reinterpret_cast<void*>(address), bytes);
+  }
   if (a.name.empty()) a.number = ++count, a.name = maker(kind) + std::to_string(a.number) + " (" + std::to_string(bytes) + " bytes)";
   table[address] = a;
   version++;
@@ -137,10 +137,6 @@ void* allocate(u64 bytes, Kind kind) {
   u64 at = rounded(bytes) < SMALL ? small_block(rounded(bytes), device) : map_pages(bytes, device);
   if (!at) return nullptr;
   enter(at, bytes, kind);
-  if (poisoned() && kind == Kind::Device) {
-    Open open;
-    std::memset(reinterpret_cast<void*>(at), 0xff, bytes);
-  }
   if (kind != Kind::Pinned) device_bytes += bytes;
   return reinterpret_cast<void*>(at);
 }
@@ -152,6 +148,7 @@ bool release(void* address, Kind kind, bool any_kind) {
   bool fits = any_kind ? a.kind == Kind::Device || a.kind == Kind::Managed : a.kind == kind;
   if (!fits) return false;
   table.erase(found);
+  drop_shadow(reinterpret_cast<void*>(a.address));
   version++;
   if (a.kind == Kind::Registered) return true;
   if (a.kind != Kind::Pinned) device_bytes -= a.bytes;
@@ -234,8 +231,12 @@ cudaError_t copy_rows(void* to, u64 to_pitch, const void* from, u64 from_pitch, 
     error = check_end("source", from, (height - 1) * from_pitch + width, !any && from_device, !any && !from_device);
   if (error != cudaSuccess) return error;
   Open open;
-  for (u64 row = 0; row < height; row++)
-    std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
+  for (u64 row = 0; row < height; row++) {
+    char* out = static_cast<char*>(to) + row * to_pitch;
+    const char* in = static_cast<const char*>(from) + row * from_pitch;
+    std::memmove(out, in, width);
+    note_copied(out, in, width);
+  }
   return cudaSuccess;
 }
 
@@ -250,6 +251,7 @@ cudaError_t fill_rows(void* to, u64 pitch, const void* value, unsigned value_byt
     if (value_bytes == 1) std::memset(at, *static_cast<const unsigned char*>(value), width);
     else
       for (u64 k = 0; k + value_bytes <= width; k += value_bytes) std::memcpy(at + k, value, value_bytes);
+    note_written(at, width);
   }
   return cudaSuccess;
 }

@@ -21,6 +21,7 @@ std::vector<KwTexture> texture_table() {
 static cudaError_t describe_array(const cudaArray& a, KwTexture& t) {
   t.kind = 2;
   t.base = reinterpret_cast<u64>(a.bytes.data());
+  t.shadow = a.shadow;
   t.pitch = a.pitch;
   t.slice = a.slice;
   t.width = (uint32_t)a.extent.width;

@@ -59,7 +59,10 @@ u8* texture_memory(Warp& w, const Inst* in, int lane, const KwTexture& t, u64 x,
   u64 pitch = t.pitch ? t.pitch : (u64)t.width * texel_bytes(t);
   u64 step = t.slice ? t.slice : pitch * std::max(t.height, 1u);
   u64 at = t.base + x + y * pitch + slice * step;
-  if (t.kind == KW_TEXTURE_ARRAY) return reinterpret_cast<u8*>(at);
+  if (t.kind == KW_TEXTURE_ARRAY) {
+    if (t.shadow) track_array(w, in, lane, *t.shadow, at - t.base, bytes, write);
+    return reinterpret_cast<u8*>(at);
+  }
   Region* r = find_region(*w.launch, at);
   if (!r || at + bytes > r->begin + r->bytes)
     raise(in, thread_of(w, lane), write ? "out-of-bounds-write" : "out-of-bounds-read",

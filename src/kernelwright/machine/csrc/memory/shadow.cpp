@@ -13,6 +13,19 @@ u64 first_unwritten(const u8* shadow, u64 bytes) {
   return found ? (u64)(static_cast<const u8*>(found) - shadow) : bytes;
 }
 
+void unwritten(Warp& w, const Inst* in, int lane, const string& name, u64 offset, u64 bytes) {
+  warn(w, in, thread_of(w, lane),
+       "read of " + name + " at byte " + std::to_string(offset) + " (of " + std::to_string(bytes) +
+           "), which nothing has written since it was allocated",
+       "uninitialised-read");
+}
+
+void warn_unwritten(Warp& w, const Inst* in, int lane, const Region& r, u64 address) {
+  u64 offset = address - r.begin;
+  offset += first_unwritten(shadow_at(r, address), r.bytes - offset);
+  unwritten(w, in, lane, r.name, offset, r.bytes);
+}
+
 template <u32 BYTES>
 bool written_here(const u8* s, u32) {
   u8 full[BYTES];
@@ -71,15 +84,6 @@ bool all_written(const u8* shadow, u64 bytes) {
   return and_of == full;
 }
 
-void warn_unwritten(Warp& w, const Inst* in, int lane, const Region& r, u64 address) {
-  u64 offset = address - r.begin;
-  offset += first_unwritten(shadow_at(r, address), r.bytes - offset);
-  warn(w, in, lane < 0 ? -1 : thread_of(w, lane),
-       "read of " + r.name + " at byte " + std::to_string(offset) + " (of " + std::to_string(r.bytes) +
-           "), which nothing has written since it was allocated",
-       "uninitialised-read");
-}
-
 void track_lanes(Warp& w, const Inst* in, u32 m, u32 bytes, bool reads, bool writes) {
   const Access& x = w.access;
   if (x.region && !x.region->shadow) return;
@@ -97,6 +101,12 @@ void track_range(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, bool
   if (!r || !r->shadow || !bytes) return;
   if (reads && !all_written(shadow_at(*r, address), bytes)) warn_unwritten(w, in, lane, *r, address);
   if (writes) std::memset(shadow_at(*r, address), 1, bytes);
+}
+
+void track_array(Warp& w, const Inst* in, int lane, KwShadow& s, u64 offset, u64 bytes, bool write) {
+  if (offset + bytes > s.bytes) return;
+  if (write) return void(std::memset(s.written + offset, 1, bytes));
+  if (!all_written(s.written + offset, bytes)) unwritten(w, in, lane, "an array", offset, s.bytes);
 }
 
 void note_written(Launch& l, u64 address, u64 bytes, bool written) {

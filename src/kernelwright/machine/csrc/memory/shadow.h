@@ -19,8 +19,9 @@ namespace kw {
 void track_lanes(Warp& w, const Inst* in, u32 m, u32 bytes, bool reads, bool writes);
 // The same for one range of global memory and one lane.
 void track_range(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, bool reads, bool writes);
+// A texel of an array, at a byte of it.
+void track_array(Warp& w, const Inst* in, int lane, KwShadow& s, u64 offset, u64 bytes, bool write);
 void note_written(Launch& l, u64 address, u64 bytes, bool written = true);
-void warn_unwritten(Warp& w, const Inst* in, int lane, const Region& r, u64 address);
 // Whether all of these shadow bytes say so.
 bool all_written(const u8* shadow, u64 bytes);
 void advance(KwShadow& s);  // moves `whole` as far as it goes

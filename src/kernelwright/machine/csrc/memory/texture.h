@@ -5,6 +5,7 @@
 #include <cstdint>
 
 extern "C" {
+struct KwShadow;
 enum KwTextureKind : uint32_t {
   KW_TEXTURE_LINEAR = 0,  // cudaResourceTypeLinear: width elements from base, fetched with integers
   KW_TEXTURE_PITCH = 1,   // cudaResourceTypePitch2D: rows of `pitch` bytes
@@ -43,6 +44,7 @@ struct KwTexture {
   uint32_t normalized_coords;
   uint32_t surface;          // 1: surface instructions may write to it
   float border[4];
+  KwShadow* shadow;  // of an array: its written bytes; null: all of them are
 };
 
 // What a launch finds on the device besides memory.
