@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from functools import cache as memoize
 from pathlib import Path
 
 from kernelwright.backends import warm_compiler
+from kernelwright.backends.compiler_limits import limit_compiler
 from kernelwright.backends.warm_compiler import CompilerLost, WarmCompiler
 from kernelwright.errors import HarnessError
 
@@ -39,7 +39,6 @@ BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 DEFAULT_FLAGS = ("-std=gnu++20", "-O0")
 """Flags for host code around kernels. It runs for microseconds, so compile time matters more than run time."""
 TIMEOUT = 30.0
-MEMORY = 3 << 30
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def run_compiler(arguments: Sequence[str], folder: Path, timeout: float = TIMEOU
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=_limits,
+        preexec_fn=limit_compiler,
     )
     try:
         output, _ = process.communicate(timeout=timeout)
@@ -100,12 +99,6 @@ def run_compiler(arguments: Sequence[str], folder: Path, timeout: float = TIMEOU
         process.communicate()
         return CompilerRun(-1, f"error: the compiler ran longer than {timeout:.0f} s and was stopped")
     return CompilerRun(process.returncode, output.decode(errors="replace"))
-
-
-def _limits() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (512 << 20, 512 << 20))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @contextmanager

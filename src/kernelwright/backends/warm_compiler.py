@@ -24,6 +24,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from kernelwright.backends.compiler_limits import COMPILER_SECONDS, limit_compiler
+
 SOURCE = Path(__file__).with_suffix(".c")
 MAX_ERRORS = 10
 _SENTINEL = "kw-end-of-unit"
@@ -66,7 +68,9 @@ class WarmCompiler:
             return -1, f"error: the compiler ran longer than {timeout:.0f} s and was stopped"
         status = os.waitstatus_to_exitcode(int(answer))
         told = _tidy(log.read_text(errors="replace") if log.exists() else "")
-        if status < 0:
+        if status == -signal.SIGXCPU:
+            told += f"error: the compiler used more than {COMPILER_SECONDS:.0f} s of processor time\n"
+        elif status < 0:
             told += f"error: the compiler was stopped by {signal.Signals(-status).name}\n"
         return status, told
 
@@ -115,6 +119,7 @@ def start(command: Sequence[str], header: Path, folder: Path, preload: Path) -> 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        preexec_fn=limit_compiler,  # each fork has this processor time for its own source
     )
     theirs.close()
     warm = WarmCompiler(process, ours, folder)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kernelwright.backends import host_build
+from kernelwright.backends.compiler_limits import COMPILER_SECONDS
 from kernelwright.builds import BuildRequest, BuildResult, needs_torch
 from kernelwright.errors import HarnessError
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
@@ -17,6 +19,11 @@ from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 SLOW_BUILD_SECONDS = 900.0
 """Wall seconds for torch's own build of an extension by nvcc, including the wait for a free slot and for torch's
 headers. The candidate's text itself has less (`backends.torch_build`)."""
+
+
+MEMORY_MB = 1536
+"""Address space in MB of a builder beyond the zygote's. NVRTC runs in it, and reports when it gets no more. A text with
+CUB's block sort takes 360 MB."""
 
 
 class BuilderClient:
@@ -43,19 +50,27 @@ class BuilderClient:
             if self.child is None:
                 if header["request"].get("kind") == "extension":
                     _built_ahead(self.pool.cache)
-                self.child = self.pool.spawn("builder", ChildLimits())
+                self.child = self.pool.spawn("builder", ChildLimits(memory_mb=MEMORY_MB))
                 self.level = self.child.level
             try:
-                answer = self.child.ask({**header, "cache": str(self.pool.cache)}, deadline=time.monotonic() + timeout)
+                asked = {**header, "cache": str(self.pool.cache), "cpu_seconds": COMPILER_SECONDS}
+                answer = self.child.ask(asked, deadline=time.monotonic() + timeout)
             except ChannelTimeout:
                 self.close()
                 return BuildResult("compile_error", log=f"the compiler did not finish within {timeout:.0f} s")
             except ChannelClosed:
                 fate = self.child.natural_fate()
                 self.close()
+                if fate.signal == signal.SIGPROF:
+                    log = f"error: the compiler used more than {COMPILER_SECONDS:.0f} s of processor time"
+                    return BuildResult("compile_error", log=log)
+                if fate.rss_mb > MEMORY_MB * 0.9:
+                    return BuildResult("compile_error", log="error: the compiler ran out of memory")
                 if attempt == 2:
                     return BuildResult("compile_error", log=f"the compiler died on this source: it {fate}")
                 continue
+            if answer.header.get("spent"):
+                self.close()
             return BuildResult.from_fields(answer.header["result"])
         raise HarnessError("unreachable: a build ends within two attempts")
 

@@ -191,8 +191,10 @@ class Pool:
             ready = b""
         if ready != b"ready":
             ours.close()
+            words = self._last_words()
+            self._stop(grace=0.0)  # it does not listen yet, so it would not notice that we are gone
             raise HarnessError(
-                f"the worker process did not start: {self._last_words()}",
+                f"the worker process did not start: {words}",
                 hint="run `kernelwright doctor`; judging candidates needs torch and numpy in this environment",
             )
         ours.settimeout(None)
@@ -283,6 +285,9 @@ class Pool:
             fate = child.fate()
             child.end()
             raise WorkerDied(f"a {role} did not come up: it {fate}; {self._last_words()}") from error
+        except BaseException:
+            child.end()  # Ctrl-C while it starts: closing its sockets ends it
+            raise
         child.level = str(ready.header.get("level", "none"))
         child.launch_ms = float(ready.header.get("launch_ms", 0.0))
         return child
@@ -308,14 +313,14 @@ class Pool:
             return "its log is gone"
         return lines[-1] if lines else "no output"
 
-    def _stop(self) -> None:
-        """Ends the zygote; the next child gets a new one."""
+    def _stop(self, grace: float = 10.0) -> None:
+        """Ends the zygote, by force after `grace` seconds; the next child gets a new one."""
         if self._control is not None:
             self._control.close()
             self._control = None
         if self._process is not None:
             try:
-                self._process.wait(10)
+                self._process.wait(grace)
             except subprocess.TimeoutExpired:
                 sandbox.kill_group(self._process.pid)
                 self._process.wait(10)

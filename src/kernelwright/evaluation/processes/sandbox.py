@@ -152,7 +152,7 @@ def _limit(jail: Jail) -> None:
     if limits.file_mb:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_mb << 20, limits.file_mb << 20))
     if limits.memory_mb:
-        space = _address_space() + (limits.memory_mb << 20)
+        space = address_space() + (limits.memory_mb << 20)
         resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
 
@@ -177,7 +177,8 @@ def _limit_processes(more: int) -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (tasks + more, tasks + more))
 
 
-def _address_space() -> int:
+def address_space() -> int:
+    """Returns the size of this process's address space in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 
