@@ -223,9 +223,7 @@ def parameters(ptx: str, entry: str) -> tuple[Parameter, ...]:
 
 def _address(tensor: Any) -> bytes:
     runtime = _runtime()
-    if runtime is not None:
-        runtime.register(tensor)
-    return struct.pack("<Q", tensor.data_ptr())
+    return struct.pack("<Q", tensor.data_ptr() if runtime is None else runtime.address_of(tensor))
 
 
 def _on_host(tensor: Any) -> bool:

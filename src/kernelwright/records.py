@@ -378,6 +378,8 @@ class Environment(Record):
     built_by: tuple[str, ...] = Field(default=(), exclude_if=_none)
     gpu_seconds: dict[str, float] = Field(default_factory=dict, exclude_if=_none)
     """Wall seconds by what was waited for: the lease, the seat, the runner, the referee's work by kind."""
+    road: str = Field(default="", exclude_if=_none)
+    """`program` where the candidate's process held no values, `in-process` where it held them."""
     replayed: str = Field(default="", exclude_if=_none)
     """Launches a call where only launches were repeated, or `no: ` and why they were not."""
     own_kernel_share: float | None = Field(default=None, exclude_if=_none)

@@ -65,6 +65,10 @@ class GpuRuntime:
     def given(self, inputs: Iterable[torch.Tensor], weights: Iterable[torch.Tensor]) -> None:
         """Does nothing, as `register`."""
 
+    def address_of(self, tensor: torch.Tensor) -> int:
+        """Returns the address of a tensor's first element."""
+        return int(tensor.data_ptr())
+
     def register(self, tensor: torch.Tensor) -> None:
         """Does nothing: device code may access all device memory."""
 

@@ -58,6 +58,11 @@ class TrialData:
 
         return [renumber(self.nodes[i]) for i in which], tuple(used)
 
+    def state(self) -> list[tuple[str, TensorBytes]]:
+        """Returns the reference's weights by name, in order."""
+        ((_, pairs),) = self.nodes[2].items()
+        return [(name, self.tensors[node["t"]]) for name, node in pairs if "t" in node]
+
     @property
     def nbytes(self) -> int:
         return sum(len(t.data) for t in (*self.tensors, *self.exact, *self.honest))

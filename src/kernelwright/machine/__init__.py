@@ -227,6 +227,10 @@ class Program:
         """Returns address and size in bytes of a `__device__` or `__constant__` variable; raises `KeyError`."""
         return self._variables[name]
 
+    def variables(self) -> dict[str, tuple[int, int]]:
+        """Returns address and size in bytes of every `__device__` and `__constant__` variable, by name."""
+        return self._variables
+
     def launch(
         self,
         kernel: str,

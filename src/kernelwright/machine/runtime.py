@@ -168,6 +168,11 @@ class Runtime:
         # torch keeps a storage's Python object alive as long as its memory, so the weak reference expires with it.
         self._storages[storage._cdata] = (weakref.ref(storage), str(tuple(tensor.shape)))
 
+    def address_of(self, tensor: torch.Tensor) -> int:
+        """Returns the address of a tensor's first element, which device code may then access."""
+        self.register(tensor)
+        return int(tensor.data_ptr())
+
     def given(self, inputs: Iterable[torch.Tensor], weights: Iterable[torch.Tensor]) -> None:
         """Registers the next call's inputs and weights: they have contents, and findings use these names for them."""
         named = [(f"weight {i}", t) for i, t in enumerate(weights)] + [(f"input {i}", t) for i, t in enumerate(inputs)]
@@ -326,6 +331,10 @@ class Runtime:
         if place is not None:
             self._facts.written[place] = self._facts.written.get(place, 0) + nbytes
         return place is not None
+
+    def written(self) -> dict[int, int]:
+        """Returns the bytes that launches of this call have stored so far, by the allocation's address."""
+        return self._facts.written
 
     def stored(self, address: int) -> int:
         """Returns the bytes stored so far in this call into the allocation that contains `address`."""

@@ -45,7 +45,8 @@ def _gradients(outputs: list[torch.Tensor], leaves: list[torch.Tensor]) -> list[
     """Returns one gradient per leaf, each in memory of its own; zeros where no output depends on the leaf."""
     roots = [o for o in outputs if o.requires_grad and o.is_floating_point()]
     with torch._C.DisableTorchFunction():  # the task's draws are redirected, and this draw is not the task's
-        generator = torch.Generator(device=device).manual_seed(SEED)
+        # Handles of device `meta` take the draws of the host's generator, which their device process makes.
+        generator = torch.Generator(device="cpu" if device == "meta" else device).manual_seed(SEED)
         weights = [
             torch.randn(o.shape, generator=generator, device=device, dtype=torch.float32).to(o.dtype) for o in roots
         ]
@@ -54,15 +55,20 @@ def _gradients(outputs: list[torch.Tensor], leaves: list[torch.Tensor]) -> list[
     # Autograd's own threads may lack the CUDA context in which a candidate's kernels are loaded.
     with torch.autograd.set_multithreading_enabled(False):
         found = torch.autograd.grad(roots, leaves, weights, allow_unused=True)
-    taken = {w.untyped_storage().data_ptr() for w in weights}
+    taken = {_memory(w) for w in weights}
     gradients = []
     for gradient, leaf in zip(found, leaves, strict=True):
         value = torch.zeros_like(leaf) if gradient is None else gradient.detach()
-        place = value.untyped_storage().data_ptr()
+        place = _memory(value)
         # Where the derivative is one, autograd returns a weight itself, or one tensor for several leaves.
         gradients.append(value.clone() if place in taken or not value.is_contiguous() else value)
         taken.add(place)
     return gradients
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Returns a number that tells a tensor's memory from others."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _leaf(value: Any, leaves: list[torch.Tensor]) -> Any:

@@ -76,7 +76,7 @@ _TO: tuple[Any, ...] = (torch.Tensor.to, torch._C._nn._parse_to)
 """Functions that take a device, or something else, as their first argument beside the tensor."""
 _FROM_NUMPY = (torch.as_tensor, torch.asarray)
 """Functions whose results may lie in the memory of an array."""
-_LACKING = re.compile(
+LACKING = re.compile(
     r"not compiled with CUDA|NVTX functions not installed|without ATen_cuda|has no attribute '(_cuda\w*)'"
 )
 """Matches torch's messages about a build without CUDA."""
@@ -111,7 +111,7 @@ class FakeCuda(TorchFunctionMode):
         self.register, self.fresh = register, fresh
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, Exception) and (lacking := _LACKING.search(str(error))):
+        if isinstance(error, Exception) and (lacking := LACKING.search(str(error))):
             self.unsupported.append(f"torch._C.{lacking[1]}" if lacking[1] else f"torch: {error}"[:200])
         super().__exit__(kind, error, trace)
 

@@ -20,7 +20,7 @@ import torch
 from kernelwright.backends.gpu import GpuRuntime, architecture
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import TaskError
-from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten, same_bits
+from kernelwright.evaluation.program.tensor_contents import changed, overwritten, same_bits
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import TimedCalls

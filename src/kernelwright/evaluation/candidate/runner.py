@@ -28,15 +28,16 @@ from kernelwright.backends.host_memory import HOST
 from kernelwright.backends.python_fence import FENCE
 from kernelwright.backends.triton import triton_support
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads, weight_copies
+from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads
 from kernelwright.evaluation.candidate.audit_hook import HIDDEN, Snoops, watch_forbidden
 from kernelwright.evaluation.candidate.captured_output import MAX_PRINT, Tail
 from kernelwright.evaluation.candidate.host_access import HostAccess
 from kernelwright.evaluation.candidate.patched_functions import Originals
 from kernelwright.evaluation.candidate.source_files import SourceFiles
-from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten
+from kernelwright.evaluation.program.tensor_contents import changed, overwritten
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
+from kernelwright.evaluation.program import weight_copies
 from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, shares_memory
 from kernelwright.evaluation.text.first_build import extension_request
 from kernelwright.machine import runtime as machine_runtime
@@ -94,8 +95,10 @@ class Runner:
         self.on_cuda = True
         self.buffers: list[torch.Tensor] = []  # the inputs of the previous call
         self.pair: Any = None  # with the reference, of `kernelbench_runner` only
-        self.modes: list[Any] = []
+        self.active: list[Any] = []
         """The modes under which the candidate runs at the moment; none while it does not."""
+        self.kept_inputs: dict[int, tuple[Any, torch.Tensor]] = {}
+        """The handles of the previous call's inputs, with their places."""
 
     def make_runtime(self) -> Any:
         """Returns the runtime that launches this candidate's kernels: here, the functional machine."""
@@ -104,6 +107,15 @@ class Runner:
     def pretend(self) -> list[Any]:
         """Returns the modes that pretend a GPU to candidate code."""
         return [fake_cuda.FakeCuda(self.runtime.register)] if self.on_cuda else []
+
+    def modes(self) -> list[Any]:
+        """Returns the modes under which candidate code runs."""
+        return [*self.pretend(), host_reads.HostReads(self.operators), self.operators]
+
+    def watch(self) -> None:
+        """Watches the reads and the threads that no mode sees."""
+        host_reads.install(self.operators)
+        watched_threads.install(lambda: self.active)
 
     def received(self, value: Any) -> Any:
         """Returns a value from the judge, with its tensors on the device where the candidate expects them."""
@@ -156,8 +168,7 @@ class Runner:
         self.install()
         if self.fenced:
             FENCE.stand(header.get("fence", ""))
-        host_reads.install(self.operators)
-        watched_threads.install(lambda: self.modes)
+        self.watch()
         watch_forbidden(self.snoops.seen)
         patch_builds(self.runtime)
         if self.on_cuda and triton_support.wanted(header["source"]):
@@ -315,7 +326,7 @@ class NoEntryPoint(Exception):
 class _Watch:
     def __init__(self, owner: Runner) -> None:
         self.owner = owner
-        self.modes: list[Any] = [*owner.pretend(), host_reads.HostReads(owner.operators), owner.operators]
+        self.modes: list[Any] = owner.modes()
 
     def __enter__(self) -> None:
         self.streams = (sys.stdout, sys.stderr)
@@ -323,12 +334,12 @@ class _Watch:
         sys.meta_path.append(self.owner.missing)
         for mode in self.modes:
             mode.__enter__()
-        self.owner.modes = self.modes
+        self.owner.active = self.modes
         self.owner.snoops.active = True
 
     def __exit__(self, *exc: Any) -> None:
         self.owner.snoops.active = False
-        self.owner.modes = []
+        self.owner.active = []
         for mode in reversed(self.modes):
             mode.__exit__(*exc)
         if self.owner.missing in sys.meta_path:
@@ -468,7 +479,13 @@ def plain_outputs(result: Any, inputs: Sequence[torch.Tensor]) -> tuple[list[tor
     No method of the candidate's objects is called: it would run after the call, when its clock has stopped.
     """
     with torch.no_grad(), torch._C.DisableTorchFunction():
-        return _plain_outputs(result, [torch.Tensor.untyped_storage(t).data_ptr() for t in inputs])
+        return _plain_outputs(result, [_identity(t) for t in inputs])
+
+
+def _identity(tensor: torch.Tensor) -> int:
+    """Returns a number that tells a tensor's memory from others; 0 for an empty tensor."""
+    storage = torch.Tensor.untyped_storage(tensor)
+    return (storage.data_ptr() or storage._cdata) if storage.nbytes() else 0
 
 
 def _plain_outputs(result: Any, inputs: Sequence[int]) -> tuple[list[torch.Tensor], list[tuple[str, str]]]:
@@ -492,7 +509,7 @@ def _plain_outputs(result: Any, inputs: Sequence[int]) -> tuple[list[torch.Tenso
         if 0 in value.stride() and value.numel() > 1 and any(s > 1 for s in value.shape):
             if any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
                 problems.append(("broadcast-output", f"output {position} is a stride-0 view of fewer elements"))
-        storage = value.untyped_storage().data_ptr()
+        storage = _identity(value)
         for index, given in enumerate(inputs):
             if storage and storage == given:
                 problems.append(("aliased-output", shares_memory(position, index)))

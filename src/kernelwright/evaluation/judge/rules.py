@@ -106,9 +106,16 @@ def _reaching_out(facts: CallState, largest_input: int, workload: str) -> list[F
     return [Finding(rule=rule, evidence=what, severity="reject", workload=workload) for rule, what in seen]
 
 
+_STRANGE = {"host": "the host uploaded after it had read values of the call", "glue": "torch's operators computed"}
+
+
 def _foreign(facts: CallState, largest_input: int) -> str:
     """Explains the way in which values of unknown origin reached the outputs; empty if none did."""
     few = _few(largest_input)
+    for number, made in enumerate(facts.origins or ()):
+        for label, meaning in _STRANGE.items():
+            if made.get(label, 0) > few:
+                return f"output {number} holds {made[label]} elements that {meaning}"
     if foreign := [i for i, numel in facts.foreign if numel > few]:
         return f"output {foreign[0]} holds values that neither a kernel nor glue made of a kernel's results"
     if (strangers := facts.strangers) > few:

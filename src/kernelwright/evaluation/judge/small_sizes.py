@@ -34,6 +34,7 @@ from kernelwright.evaluation.judge.verdict import (
 from kernelwright.evaluation.options import SMALL_BUDGET
 from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.program_client import ProgramClient
 from kernelwright.evaluation.text import first_build, static_rules
 from kernelwright.evaluation.trials import Trial
 from kernelwright.records import (
@@ -42,6 +43,8 @@ from kernelwright.records import (
     Workload,
 )
 
+PROGRAM_LANGUAGES = ("cuda", "triton")
+"""Languages of candidates that drive a device."""
 ESCALATE_ELEMENTS = 48_000_000
 ESCALATE_FLOPS = 6_000_000_000
 """The bounds up to which the declared size is run after a failure at a size that the task does not state."""
@@ -92,8 +95,9 @@ def _run(case: Case, trials: Sequence[Trial]) -> Attempt:
     if attempt is not None:
         return attempt
     attempt = Attempt()
-    client = CandidateClient(case.candidate, case.source, case.options, case.pool, case.builder)
+    client = client_of(case)
     attempt.level = client.level
+    attempt.note(road=client.road)
     try:
         client.load(case.task)
         for trial in trials:
@@ -115,6 +119,16 @@ def _run(case: Case, trials: Sequence[Trial]) -> Attempt:
     attempt.failed = build_verdict(client, attempt) or attempt.failed
     attempt.log = log_of(client, attempt)
     return attempt
+
+
+def client_of(case: Case) -> CandidateClient:
+    """Returns the client of a fresh candidate: with handles, unless its code runs on the CPU by right."""
+    return ProgramClient(case) if case.candidate.language in PROGRAM_LANGUAGES else in_process(case)
+
+
+def in_process(case: Case) -> CandidateClient:
+    """Returns the client of a fresh candidate whose process holds the values that it works on."""
+    return CandidateClient(case.candidate, case.source, case.options, case.pool, case.builder)
 
 
 def _stillborn(case: Case) -> Attempt | None:

@@ -54,6 +54,8 @@ class Answered(Generic[messages.Answer]):
 class CandidateClient:
     """The runner of one candidate, with a budget of wall seconds that builds do not use up."""
 
+    road = "in-process"
+    """`program` if the candidate's process holds no values of the device."""
     replayed = False
     """True if only launches are replayed on a GPU: host code then needs no GPU and no watching."""
 

@@ -108,6 +108,31 @@ class Made(AnswerState):
     weights: Literal["none", "names", "order", "seed"]
 
 
+_Address = Annotated[int, Field(ge=0, lt=2**48)]
+_Sizes = Annotated[list[_Count], Field(max_length=64)]
+Place = tuple[_Address, _Text, _Sizes, _Sizes, _Count, _Count]
+"""A tensor in device memory: address, dtype, sizes, strides, offset in elements, bits for lazy views."""
+_Places = Annotated[list[Place], Field(max_length=10_000)]
+
+
+class Matched(AnswerState):
+    """The answer of a runner with handles to `model`: how weights are to be set, their places, and those of copies."""
+
+    kind: Literal["made"]
+    weights: Literal["none", "names", "order", "seed"]
+    places: _Places
+    own: _Places
+
+
+class Returned(AnswerState):
+    """The answer of a runner with handles to `call`: the places of the outputs. An output without a place is in host
+    memory, and among the message's tensors."""
+
+    kind: Literal["called"]
+    outputs: Annotated[list[Place | None], Field(max_length=1000)]
+    problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
+
+
 class CallState(AnswerState):
     """The fields of answers to calls, at any size."""
 
@@ -120,12 +145,38 @@ class CallState(AnswerState):
     foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
     mutated: list[_Count] = Field(max_length=1000)
     problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
+    origins: list[dict[_Text, _Count]] | None = None
+    """Elements of each output by who made them, where a device process knows."""
+    downloaded: _Count = 0
+    uploaded: _Count = 0
+    records: _Count = 0
 
 
 class Called(CallState):
     """The answer to a call whose inputs and outputs travel as bytes; its outputs are the message's tensors."""
 
     kind: Literal["called"]
+
+
+class DeviceReport(AnswerState):
+    """An answer of a device process: the places of inputs, or the facts of a call."""
+
+    kind: Literal["device"] = "device"
+    problem: _Text = ""
+    """The reason why it cannot answer; a fault of the candidate."""
+    error: _Text = ""
+    """The first fault of the call, as a GPU's message."""
+    refused: _Names = []
+    places: _Places = []
+    facts: CallLaunches = CallLaunches()
+    operators: _Sized = []
+    pieces: _Sized = []
+    strangers: _Count = 0
+    mutated: list[_Count] = []
+    origins: list[dict[_Text, _Count]] = []
+    downloaded: _Count = 0
+    uploaded: _Count = 0
+    records: _Count = 0
 
 
 class Exchanged(AnswerState):

@@ -236,12 +236,14 @@ class Pool:
         programs: bool = False,
         executables: tuple[Path, ...] = (),
         preload: tuple[str, ...] = (),
+        link: socket.socket | None = None,
         start_seconds: float = START_SECONDS,
     ) -> Child:
         """Returns a fresh confined child; raises `WorkerDied` when it does not start within `start_seconds`.
 
         `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
-        `preload` names what the zygote imports before it forks (`zygote.PRELOADS`).
+        `preload` names what the zygote imports before it forks (`zygote.PRELOADS`). `link` is the child's end of a record
+        stream; it is closed here.
         """
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
@@ -270,14 +272,17 @@ class Pool:
                 "shared": [str(self.home)] if device and device["name"] != "cuda" else [],
                 "kernels": self._kernels() if role in TRUSTED else "",
             }
+            fds = [theirs.fileno(), status_theirs.fileno(), *([link.fileno()] if link is not None else [])]
             try:
-                socket.send_fds(self._control, [json.dumps(order).encode()], [theirs.fileno(), status_theirs.fileno()])
+                socket.send_fds(self._control, [json.dumps(order).encode()], fds)
             except OSError as error:
                 self._stop()
                 raise WorkerDied(f"the worker process is gone ({error}); {self._last_words()}") from error
             finally:
                 theirs.close()
                 status_theirs.close()
+                if link is not None:
+                    link.close()
         child = Child(channel, status, scratch, role)
         try:
             ready = channel.receive(time.monotonic() + start_seconds)

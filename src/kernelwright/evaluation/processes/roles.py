@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from kernelwright.evaluation.device.devices import Device
 
 Role = Literal[
-    "oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program", "sampler", "tracer", "replayer"
+    "oracle", "runner", "handles", "device", "builder", "gpu_runner", "referee", "baseline", "program", "sampler", "tracer", "replayer"
 ]
 
 _HERE = "kernelwright.evaluation"
 MODULES: dict[Role, str] = {
     "builder": f"{_HERE}.candidate.builder",
     "runner": f"{_HERE}.candidate.runner_loop",
+    "handles": f"{_HERE}.candidate.handle_runner",
+    "device": f"{_HERE}.program.executor",
     "sampler": f"{_HERE}.candidate.sampled_runner",
     "tracer": f"{_HERE}.candidate.traced_runner",
     "program": f"{_HERE}.candidate.program_runner",
@@ -42,7 +44,9 @@ MODULES: dict[Role, str] = {
 """The launch table: the module whose `serve` is the loop of each role. Nothing else here names those modules."""
 ON_DEVICE: frozenset[Role] = frozenset(("gpu_runner", "referee", "baseline", "replayer"))
 """Roles whose loop works on a GPU."""
-PRELOADED: tuple[Role, ...] = ("oracle", "runner", "sampler", "tracer", "program")
+LINKED: frozenset[Role] = frozenset(("handles", "device"))
+"""Roles whose loop takes one end of a record stream."""
+PRELOADED: tuple[Role, ...] = ("oracle", "runner", "handles", "device", "sampler", "tracer", "program")
 """Roles whose modules the zygote imports, so that a fork need not."""
 
 
@@ -94,12 +98,15 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     )
 
 
-def serve(role: Role, channel_fd: int, level: str, device: Device | None = None) -> None:
-    """Runs the role's loop until the judge closes the channel; children of a GPU get its `device`."""
+def serve(role: Role, channel_fd: int, level: str, device: Device | None = None, link: int | None = None) -> None:
+    """Runs the role's loop until the judge closes the channel; children of a GPU get its `device`, those of `LINKED`
+    the descriptor of their record stream."""
     channel = Channel(socket.socket(fileno=channel_fd))
     os.environ["OMP_NUM_THREADS"] = "1"
     loop = importlib.import_module(MODULES[role]).serve
     if role in ON_DEVICE:
         loop(channel, level, device)
+    elif role in LINKED:
+        loop(channel, level, socket.socket(fileno=link))
     else:
         loop(channel, level)

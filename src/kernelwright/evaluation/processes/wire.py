@@ -5,6 +5,7 @@ A value is a nest of lists, tuples, dicts, numbers, strings, None and tensors; a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -61,12 +62,16 @@ def pack_values(*values: Any) -> tuple[list[Any], tuple[TensorBytes, ...]]:
 
 def unpack_values(message: Frame) -> list[Any]:
     """Returns the values of a message whose header has them under `values`."""
-    tensors = message.tensors
+    return unpacked(message.header["values"], lambda k: unpack_tensor(message.tensors[k]))
+
+
+def unpacked(nodes: list[Any], tensor: Callable[[int], torch.Tensor]) -> list[Any]:
+    """Returns the values of JSON that `pack_values` made; `tensor` gives the tensor of a number."""
 
     def unpack(node: dict[str, Any]) -> Any:
         ((kind, value),) = node.items()
         if kind == "t":
-            return unpack_tensor(tensors[value])
+            return tensor(value)
         if kind == "l":
             return [unpack(v) for v in value]
         if kind == "p":
@@ -77,7 +82,7 @@ def unpack_values(message: Frame) -> list[Any]:
             return getattr(torch, value)
         return value
 
-    return [unpack(node) for node in message.header["values"]]
+    return [unpack(node) for node in nodes]
 
 
 def flatten(value: Any) -> list[Any]:

@@ -186,9 +186,9 @@ def _end(children: dict[int, _Child]) -> None:
 
 
 def received(control: socket.socket) -> tuple[bytes, list[int]]:
-    """Receives a datagram with at most two descriptors; empty when the other end is closed. Raises OSError."""
+    """Receives a datagram with at most three descriptors; empty when the other end is closed. Raises OSError."""
     fds: array.array[int] = array.array("i")
-    data, ancillary, _flags, _address = control.recvmsg(1 << 20, socket.CMSG_LEN(2 * fds.itemsize))
+    data, ancillary, _flags, _address = control.recvmsg(1 << 20, socket.CMSG_LEN(3 * fds.itemsize))
     for _level, _kind, value in ancillary:
         fds.frombytes(value[: len(value) - len(value) % fds.itemsize])
     return data, list(fds)
@@ -211,7 +211,7 @@ def _spawn(
     received = _receive(control)
     if received is None:
         return False
-    order, (channel_fd, status_fd) = received
+    order, (channel_fd, status_fd, *link) = received
     status = socket.socket(fileno=status_fd)
     _preload_for(order)
     pid = os.fork()
@@ -220,9 +220,10 @@ def _spawn(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         with contextlib.suppress(BaseException):
-            _child(order, channel_fd)
+            _child(order, channel_fd, link)
         os._exit(70)
-    os.close(channel_fd)
+    for fd in (channel_fd, *link):
+        os.close(fd)
     child = _Child(pid, status, Path(order["scratch"]), order.get("file_mb") or SCRATCH_MB, order.get("resident_mb", 0))
     children[pid] = child
     with contextlib.suppress(OSError):
@@ -260,13 +261,13 @@ def _reap(selector: selectors.BaseSelector, children: dict[int, _Child]) -> None
         child.status.close()
 
 
-def _child(order: dict[str, Any], channel_fd: int) -> None:
+def _child(order: dict[str, Any], channel_fd: int, link: list[int]) -> None:
     """Confines the fork, then serves the role. Never returns to the zygote's loop."""
     from kernelwright.evaluation.processes import roles
 
     wanted = order.get("device")
     errors = os.dup(2)  # the pool reads errors from before the child serves
-    kept = [channel_fd, errors]
+    kept = [channel_fd, errors, *link]
     device = None
     try:
         if wanted:
@@ -281,7 +282,7 @@ def _child(order: dict[str, Any], channel_fd: int) -> None:
     os.close(errors)
     if order.get("kernels"):
         os.environ["PYTORCH_KERNEL_CACHE_PATH"] = order["kernels"]
-    roles.serve(order["role"], channel_fd, level, device)
+    roles.serve(order["role"], channel_fd, level, device, link[0] if link else None)
     os._exit(0)
 
 

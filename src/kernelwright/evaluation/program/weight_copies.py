@@ -27,12 +27,22 @@ Copies = list[tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]]
 
 def copies(model: torch.nn.Module, weights: dict[str, torch.Tensor], packed: bool = True) -> Copies:
     """Returns the model's own tensors that hold weights' present values, including those `packed` in lists."""
-    storages = {t.untyped_storage().data_ptr() for t in weights.values()}
-    floats = [t for t in weights.values() if t.is_floating_point() and t.numel() > 1]
+    return copies_among(list(own_tensors(model, packed)), list(weights.values()))
+
+
+def own_tensors(model: torch.nn.Module, packed: bool) -> Iterator[torch.Tensor]:
+    """Yields the floating-point tensors that a model holds beside its parameters, including those `packed` in lists."""
+    return itertools.islice(_own_tensors(model, _DEPTH if packed else 0), _MOST)
+
+
+def copies_among(own: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> Copies:
+    """Returns those of the `own` tensors that hold weights' present values."""
+    storages = {t.untyped_storage().data_ptr() for t in weights}
+    floats = [t for t in weights if t.is_floating_point() and t.numel() > 1]
     # Weights of one value, such as zeros, look like any fresh workspace.
     varied = [t for t in floats if bool((t != t.flatten()[0]).any())]
     found: Copies = []
-    for tensor in itertools.islice(_own_tensors(model, _DEPTH if packed else 0), _MOST):
+    for tensor in own:
         if tensor.untyped_storage().data_ptr() not in storages:  # a view follows by itself
             found += _copy(tensor, varied) or _joined(tensor, floats, varied) or _padded(tensor, varied)
     return found

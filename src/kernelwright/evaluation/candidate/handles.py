@@ -1,0 +1,125 @@
+"""Gives addresses to the tensors that a candidate sees: handles without bytes.
+
+A handle is a plain torch tensor of device `meta`. It has a shape, strides and a dtype, and its storage has an address
+in the range of `device_addresses`, at which nothing is mapped in this process. The bytes are in the device process.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelwright.backends.device_addresses import LOW
+from kernelwright.evaluation.program.forms import Place, dtype_of, place
+from kernelwright.evaluation.program.stream import Stream, StreamClosed
+
+_PAGE = 4096
+_without_functions: Any = torch._C.DisableTorchFunction
+_storage_of = torch.Tensor.untyped_storage
+"""Captured at import, before a candidate can patch them."""
+
+
+@dataclass
+class _Storage:
+    address: int
+    nbytes: int
+    kept: weakref.ref[Any]
+    own: bool
+    """True if this process chose the address, and so frees it."""
+
+
+class Handles:
+    """The storages of all handles, by identity."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._storages: dict[int, _Storage] = {}
+        self._next = LOW
+
+    def reserve(self, nbytes: int) -> int:
+        """Returns a fresh address, and records its allocation."""
+        address = self._next
+        self._next += -(-nbytes // _PAGE) * _PAGE + _PAGE
+        self._stream.write("alloc", address, nbytes)
+        return address
+
+    def storage_address(self, tensor: torch.Tensor) -> int:
+        """Returns the address of a handle's storage, 0 for an empty one; allocates on first sight and on growth."""
+        with _without_functions():
+            storage = _storage_of(tensor)
+        nbytes = storage.nbytes()
+        if not nbytes:
+            return 0
+        known = self._storages.get(storage._cdata)
+        if known is not None and nbytes <= known.nbytes:
+            return known.address
+        address = self.reserve(nbytes)
+        if known is not None:
+            self._stream.write("copy", address, known.address, known.nbytes)
+            if known.own:
+                self._stream.write("free", known.address)
+        self._keep(storage, address, nbytes, own=True)
+        return address
+
+    def address(self, tensor: torch.Tensor) -> int:
+        """Returns the address of a handle's first element."""
+        with _without_functions():
+            start = self.storage_address(tensor)
+            return start + tensor.storage_offset() * tensor.element_size() if start else 0
+
+    def place(self, tensor: torch.Tensor) -> Place:
+        """Returns the place of a handle."""
+        with _without_functions():
+            return place(tensor, self.storage_address(tensor))
+
+    def bound(self, where: Place) -> torch.Tensor:
+        """Returns a handle for memory that the device process has allocated."""
+        address, dtype, sizes, strides, _, _ = where
+        with _without_functions():
+            tensor = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype_of(dtype), device="meta")
+            storage = _storage_of(tensor)
+            if address:
+                self._keep(storage, address, storage.nbytes(), own=False)
+        return tensor
+
+    def at(self, address: int, dtype: torch.dtype, sizes: list[int], strides: list[int]) -> torch.Tensor:
+        """Returns a handle over memory that a live handle or an allocation of host code has. Raises ValueError."""
+        found = next((s for s in self._storages.values() if s.address <= address < s.address + s.nbytes), None)
+        with _without_functions():
+            storage = found.kept() if found is not None else None
+            if found is None or storage is None:
+                return self._raw(address, dtype, sizes, strides)
+            offset, odd = divmod(address - found.address, dtype.itemsize)
+            if odd:
+                raise ValueError("the address of a tensor is not aligned to its dtype")
+            made = torch.empty(0, dtype=dtype, device="meta")
+            return made.set_(storage, offset, tuple(sizes), tuple(strides))  # type: ignore[call-overload,no-any-return]
+
+    def _raw(self, address: int, dtype: torch.dtype, sizes: list[int], strides: list[int]) -> torch.Tensor:
+        tensor = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device="meta")
+        storage = _storage_of(tensor)
+        if storage.nbytes():
+            self._keep(storage, address, storage.nbytes(), own=False)
+        return tensor
+
+    def _keep(self, storage: Any, address: int, nbytes: int, own: bool) -> None:
+        number = storage._cdata
+
+        def gone(reference: Any) -> None:
+            kept = self._storages.get(number)
+            if kept is not None and kept.kept is reference:
+                del self._storages[number]
+                if own:
+                    self._freed(address)
+
+        # torch keeps a storage's Python object alive as long as its memory, so the weak reference ends with it.
+        self._storages[number] = _Storage(address, nbytes, weakref.ref(storage, gone), own)
+
+    def _freed(self, address: int) -> None:
+        try:
+            self._stream.write("free", address)
+        except StreamClosed:
+            pass  # the judgement is over

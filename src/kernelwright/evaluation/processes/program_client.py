@@ -1,0 +1,173 @@
+"""The judge's side of a candidate with handles: its runner, and the device process that owns its memory.
+
+Values travel between the judge and the device process. The runner gets places, and answers with places. What a call
+did is what the device process executed, so nothing here rests on the runner's word but the identity of its outputs.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+from kernelwright.backends.triton import triton_support
+from kernelwright.evaluation.case import Case
+from kernelwright.evaluation.failure import Failed
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.processes import messages
+from kernelwright.evaluation.processes.candidate_client import Answered, CandidateClient
+from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
+from kernelwright.evaluation.processes.pool import Child, ChildLimits
+from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.trials import TrialData
+from kernelwright.records import Finding
+
+LINK_BYTES = 1 << 20
+"""The send buffer of a record stream."""
+
+
+def start(case: Case, options: EvalOptions, resident_mb: int = 0) -> tuple[Child, Child]:
+    """Returns a fresh runner and its device process, joined by a record stream."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LINK_BYTES)
+    cpu = int(options.timeout * 2) + 5
+    device = case.pool.spawn("device", ChildLimits(cpu, options.memory_mb), link=theirs)
+    preload = ("triton",) if triton_support.wanted(case.source) else ()
+    try:
+        runner = case.pool.spawn("handles", ChildLimits(cpu, options.memory_mb), preload=preload, link=ours)
+    except BaseException:
+        device.end()
+        raise
+    return runner, device
+
+
+class ProgramClient(CandidateClient):
+    """The runner and the device process of one candidate."""
+
+    road = "program"
+
+    def __init__(self, case: Case, options: EvalOptions | None = None) -> None:
+        options = options or case.options
+        runner, self.device = start(case, options)
+        super().__init__(case.candidate, case.source, options, case.pool, case.builder, runner)
+        self.seen = messages.DeviceReport()
+        """The device process's last report."""
+        self.rule = case.rule
+        self._device(kind="open", memory_mb=options.memory_mb, rule=case.rule)
+
+    def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
+        """Constructs the model, and writes the reference's weights to its places. Raises `Failed`."""
+        nodes, tensors = data.packed(1)
+        state = data.state()
+        header = {"kind": "model", "values": nodes, "weight_seed": weight_seed, "keep": keep}
+        described = [[name, t.dtype, list(t.shape)] for name, t in state]
+        made = self._ask(messages.Matched, {**header, "state": described}, tensors, "in its constructor").facts
+        given = tuple(t for _, t in state) if made.weights in ("names", "order") else ()
+        self._device(given, kind="weights", places=made.places, own=made.own, new=not keep)
+        return made.weights
+
+    def call(self, data: TrialData, call_seed: int, reuse: bool) -> Answered[messages.Called]:
+        """Runs one forward pass. Raises `Failed`."""
+        nodes, tensors = data.packed(0)
+        places = self._device(tensors, kind="inputs", reuse=reuse, call_seed=call_seed).facts.places
+        header = {"kind": "call", "values": nodes, "places": places, "call_seed": call_seed}
+        returned = self._ask(messages.Returned, header, (), "in its forward pass")
+        wanted = [place for place in returned.facts.outputs if place is not None]
+        report = self._device(kind="finish", places=wanted)
+        return Answered(self._called(returned, report.facts), _in_order(returned, report.tensors))
+
+    def _called(
+        self, returned: Answered[messages.Returned], report: messages.DeviceReport
+    ) -> messages.Called:
+        """Returns the facts of a call: those of the device, and the runner's about its objects."""
+        origins = iter(report.origins)
+        host = iter(returned.tensors)
+        made = [next(origins) if place is not None else {"host": _count(next(host))} for place in returned.facts.outputs]
+        told = {name: value for name, value in report if name not in ("kind", "problem", "places", "origins")}
+        told |= {"origins": made, "problems": returned.facts.problems, "idle": bool(made) and not any(map(_by_kernels, made))}
+        self.last = called = messages.Called.model_construct(**{**told, **self._both(returned.facts), "kind": "called"})
+        return called
+
+    def _both(self, runner: messages.AnswerState) -> dict[str, Any]:
+        """Returns the observations that runner and device process both make."""
+        device = self.seen
+        return {
+            "unsupported": [*device.unsupported, *runner.unsupported],
+            "findings": [*device.findings, *runner.findings],
+            "compile_errors": runner.compile_errors,
+            "missing_libraries": runner.missing_libraries,
+            "library_ops": runner.library_ops,
+            "prints": runner.prints + device.prints,
+            "snooped": runner.snooped,
+            "patched": runner.patched,
+        }
+
+    def _device(self, tensors: tuple[TensorBytes, ...] = (), **header: Any) -> Answered[messages.DeviceReport]:
+        """Sends one message to the device process. Raises `Failed`."""
+        started = time.monotonic()
+        try:
+            answer = self.device.ask(header, tensors, started + max(1.0, self.left))
+        except ChannelTimeout:
+            raise Failed("timeout", f"its launches did not end within {self.options.timeout:g} s") from None
+        except ChannelClosed:
+            raise self._device_death() from None
+        finally:
+            self.left -= time.monotonic() - started
+        self.seen = messages.DeviceReport.model_validate(answer.header)
+        if self.seen.problem:
+            self.last = messages.AnswerState.model_construct(**self._both(self.last))
+            raise self._problem()
+        return Answered(self.seen, answer.tensors)
+
+    def _problem(self) -> Failed:
+        refused = self._refusal()
+        return refused or Failed("runtime_error", self.seen.error or self.seen.problem, cause="device")
+
+    def _refusal(self) -> Failed | None:
+        """Returns the verdict on an operator that the rule refuses."""
+        if not self.seen.refused:
+            return None
+        names = ", ".join(self.seen.refused[:5])
+        rule = "library-op" if any(b.status == "ok" for b in self.builds) else "no-own-kernel"
+        what = f"computes with {names}, which the rule {self.rule} does not allow on the device"
+        finding = Finding(rule=rule, evidence=what, severity="reject")
+        return Failed("rejected", f"{rule}: {what}"[:500], finding)
+
+    def _device_death(self) -> Failed:
+        fate = self.device.natural_fate()
+        if fate.rss_mb > self.options.memory_mb * 0.9:
+            return Failed("runtime_error", f"out of device memory: it reached {fate.rss_mb} MB", cause="memory")
+        return Failed("timeout", f"its launches used up the processor time ({fate})")
+
+    def _failure(self, raised: messages.Raised, where: str) -> Failed:
+        """Returns the verdict on an exception, in the light of what the device process saw before it."""
+        try:
+            self._device(kind="finish", places=None)
+        except Failed:
+            pass
+        self.last = messages.Raised.model_construct(**{**dict(raised), **self._both(raised)})
+        return self._refusal() or super()._failure(raised, where)
+
+    def close(self) -> None:
+        """Ends both processes."""
+        super().close()
+        self.device.end()
+
+
+def _by_kernels(origins: dict[str, int]) -> bool:
+    """Tells whether kernels made more of an output than moves of inputs did."""
+    return origins.get("kernel", 0) > origins.get("moved", 0) + origins.get("given", 0)
+
+
+def _count(tensor: TensorBytes) -> int:
+    count = 1
+    for n in tensor.shape:
+        count *= n
+    return count
+
+
+def _in_order(returned: Answered[messages.Returned], device: tuple[TensorBytes, ...]) -> tuple[TensorBytes, ...]:
+    """Returns the outputs in order: from the device process by place, and from the runner where they are the host's."""
+    there, here = iter(device), iter(returned.tensors)
+    return tuple(next(there) if place is not None else next(here) for place in returned.facts.outputs)

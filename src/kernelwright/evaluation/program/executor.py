@@ -1,0 +1,410 @@
+"""The device process: owns the memory of one candidate, and executes the records that its process writes.
+
+It runs no code of the candidate but its kernels, on the functional machine. It knows neither seeds nor expected outputs.
+The judge writes inputs and weights here and reads outputs and facts from here; the candidate's process sees addresses.
+
+Messages of the judge: `open` (limits and the rule), `inputs`, `weights`, `finish`. Records of the candidate: see
+`_RECORDS`. A record that makes no sense, or names memory that the candidate does not have, is a fault of the candidate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import hashlib
+import select
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kernelwright.builds import BuildResult
+from kernelwright.errors import DeviceError
+from kernelwright.evaluation.program.tensor_contents import same_bits
+from kernelwright.evaluation.program.weight_copies import Copies, copies_among, follow
+from kernelwright.evaluation.processes import wire
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
+from kernelwright.evaluation.program import memory, origins
+from kernelwright.evaluation.program.forms import Place, dtype_of
+from kernelwright.evaluation.program.glue import Glue, Refused
+from kernelwright.evaluation.program.machine_runtime import MachineRuntime, SampledMachine, label_stores
+from kernelwright.evaluation.program.memory import BadAddress, Memory, OutOfMemory
+from kernelwright.evaluation.program.stream import Record, Stream, StreamClosed
+from kernelwright.machine import Fault, LaunchAttributes, Program
+from kernelwright.machine.runtime import KernelBuildFailed
+
+SPARSE_LIMIT = 1 << 50
+MAX_MODULES = 256
+
+
+class Device:
+    """The memory, the programs and the facts of one candidate."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.blocks = Memory(1 << 30)
+        self.runtime: MachineRuntime | SampledMachine = MachineRuntime(self.blocks)
+        self.glue = Glue(self.blocks)
+        self.error = ""
+        """The first fault of the call, as a GPU's message; nothing runs after it."""
+        self.modules: dict[str, Program] = {}
+        self._inputs: list[tuple[Place, torch.Tensor]] = []
+        self._weights: dict[int, tuple[Place, ...]] = {}
+        self._copies: Copies = []
+
+    def open(self, header: dict[str, Any]) -> None:
+        """Sets the limit on memory, the library rule, and the kind of device."""
+        self.blocks = Memory(int(header["memory_mb"]) << 20)
+        self.runtime = MachineRuntime(self.blocks)
+        self.glue = Glue(self.blocks, header["rule"])
+
+    # The judge's messages.
+
+    def inputs(self, message: Frame) -> dict[str, Any]:
+        """Stores the inputs of the next call, at the addresses of the previous ones if asked and possible; returns
+        their places."""
+        tensors = [wire.unpack_tensor(t) for t in message.tensors]
+        forms = [(t.shape, t.dtype) for t in tensors]
+        reuse = message.header["reuse"] and forms == [(t.shape, t.dtype) for _, t in self._inputs]
+        if not reuse:
+            self._forget_inputs()
+            self._inputs = [(self._given(t, f"input {k} {tuple(t.shape)}", memory.GIVEN), t) for k, t in enumerate(tensors)]
+        else:
+            self._inputs = [(place, t) for (place, _), t in zip(self._inputs, tensors, strict=True)]
+        for place, tensor in self._inputs:
+            if tensor.numel():
+                self.blocks.view(place).copy_(tensor)
+                self.blocks.holding(place[0], 1).mark(memory.GIVEN)
+        self.error = ""
+        self.glue.begin()
+        self.runtime.begin_call()
+        torch.manual_seed(message.header["call_seed"])
+        return {"places": [place for place, _ in self._inputs]}
+
+    def _given(self, tensor: torch.Tensor, name: str, label: int) -> Place:
+        form = [wire.dtype_name(tensor.dtype), list(tensor.shape), list(tensor.contiguous().stride()), 0, 0]
+        if not tensor.numel():
+            return [0, *form]
+        block = self.blocks.given(tensor.numel() * tensor.element_size(), name, label)
+        return [block.address, *form]
+
+    def _forget_inputs(self) -> None:
+        for place, _ in self._inputs:
+            self.blocks.free(place[0])
+        self._inputs = []
+
+    def weights(self, message: Frame) -> dict[str, Any]:
+        """Writes the judge's weights to the model's places, and into the copies that the model has made of them."""
+        self._drain()
+        header = message.header
+        places = header["places"]
+        if header["new"]:
+            own = [self.blocks.view(p) for p in header["own"]]
+            self._copies = copies_among(own, [self.blocks.view(p) for p in places]) if places else []
+        else:
+            own = [self.blocks.view(p) for p in header["own"]]
+            self._copies += copies_among(own, [self.blocks.view(p) for p in places]) if own else []
+        for number, (place, data) in enumerate(zip(places, message.tensors, strict=True)):
+            if 0 in place[2]:
+                continue
+            self.blocks.view(place).copy_(wire.unpack_tensor(data))
+            block = self.blocks.holding(place[0], 1)
+            block.mark(memory.FIXED)
+            block.given, block.name = True, f"weight {number} {tuple(place[2])}"
+        follow(self._copies)
+        self.blocks.changed()
+        self.glue.fresh_weights = True
+        return {}
+
+    def finish(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
+        """Executes what the call has left to do; returns its facts, and the outputs at the given places."""
+        self._drain()
+        facts = self.runtime.end_call()
+        self.glue.fresh_weights = False
+        outputs = [] if message.header["places"] is None else [self._output(p) for p in message.header["places"]]
+        work = self.glue.work
+        reads = [("values read by the host", work.reads)] if work.reads > origins.FEW else []
+        report = {
+            "facts": dataclasses.asdict(facts),
+            "origins": [origins.of(self.blocks, p, t, work.moved) for p, t in outputs],
+            "operators": sorted([*work.seen, *reads], key=lambda s: -s[1])[:50],
+            "pieces": sorted(map(list, work.pieces.items()), key=lambda s: -s[1])[:50],
+            "aside": work.aside,
+            "strangers": work.uploads,
+            "downloaded": work.downloaded,
+            "uploaded": work.uploaded,
+            "records": work.records,
+            "mutated": [k for k, (p, t) in enumerate(self._inputs) if not same_bits(self.blocks.view(p), t)],
+            **self.state(),
+        }
+        return report, [wire.pack_tensor(t) for _, t in outputs]
+
+    def _output(self, place: Place) -> tuple[Place, torch.Tensor]:
+        try:
+            return place, self.blocks.view(place).resolve_conj().resolve_neg()
+        except (ValueError, RuntimeError, KeyError) as error:
+            raise BadAddress(f"an output is in no memory of the device: {error}") from error
+
+    def state(self) -> dict[str, Any]:
+        """Returns the facts that do not belong to one call."""
+        runtime = self.runtime
+        return {
+            "unsupported": [str(name)[:500] for name in runtime.unsupported[:100]],
+            "findings": list(runtime.findings),
+            "library_ops": [],
+            "prints": "".join(runtime.printed)[-20_000:],
+            "refused": self.glue.refused[:20],
+            "error": self.error,
+        }
+
+    # The candidate's records.
+
+    def execute(self, record: Record) -> None:
+        """Executes one record. What is wrong with it becomes the call's fault."""
+        self.glue.work.records += 1
+        handler = _RECORDS.get(record.kind)
+        answers = record.kind in _ANSWERING
+        if self.error and not answers:
+            return
+        try:
+            if handler is None:
+                raise BadAddress(f"a record of kind {record.kind[:40]!r}")
+            if self.error and record.kind != "module":
+                raise DeviceError(self.error)
+            handler(self, record)
+        except Refused as refused:
+            self._fail(refused, "refused", record.kind, answers)
+        except KernelBuildFailed as error:
+            self._fail(error, "build", record.kind, answers, lasting=False)
+        except DeviceError as error:
+            self._fail(error, "device", record.kind, answers)
+        except (OutOfMemory, MemoryError) as error:
+            self._fail(error, "memory", record.kind, answers)
+        except (BadAddress, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            self._fail(error, "record", record.kind, answers)
+        except RuntimeError as error:  # torch's, about the operator's arguments
+            self._fail(error, "operator", record.kind, answers)
+
+    def _fail(self, error: BaseException, cause: str, kind: str, answers: bool, lasting: bool = True) -> None:
+        text = str(error)[:2000]
+        if lasting and not self.error:
+            self.error = text
+            if cause in ("record", "memory") and not isinstance(error, DeviceError):
+                self.runtime.findings.append(_finding(cause, text))
+        if answers:
+            self.stream.write("failed", cause, text, type(error).__name__)
+            self.stream.flush()
+
+    def _answer(self, *fields: Any, parts: Sequence[bytes] = ()) -> None:
+        self.stream.write("answer", *fields, parts=parts)
+        self.stream.flush()
+
+    def _alloc(self, record: Record) -> None:
+        address, nbytes = record.fields
+        self.blocks.add(int(address), int(nbytes))
+
+    def _free(self, record: Record) -> None:
+        block = self.blocks.at(int(record.fields[0]))
+        if block is not None and not block.given:
+            self.blocks.free(block.address)
+
+    def _op(self, record: Record) -> None:
+        name, library, arguments, results = record.fields
+        self.glue.run(str(name), str(library), arguments, results, record.parts)
+
+    def _value(self, record: Record) -> None:
+        """Executes an operator whose result the host needs: a value, or tensors of a shape that values decide."""
+        name, library, arguments = record.fields
+        if str(name).split(".")[0] not in ("_local_scalar_dense", "item"):
+            made = self.glue.run(str(name), str(library), arguments, [None] * 64, record.parts)
+        else:
+            made = self.blocks.view(arguments[0][0]["t"]).item()
+        self._read_place(arguments, 8)
+        self._answer(made if isinstance(made, (int, float, bool)) else str(made))
+
+    def _shaped(self, record: Record) -> None:
+        raise Refused(str(record.fields[0]).split(".")[0], self.glue.rule)
+
+    def _read_place(self, arguments: Any, nbytes: int) -> None:
+        places = origins.places(arguments)
+        self.glue.work.downloaded += nbytes
+        if any(self.blocks.uniform(p) not in (memory.FIXED, memory.CONSTANT) for p in places):
+            self.glue.work.reads += 1
+
+    def _fetch(self, record: Record) -> None:
+        """Sends a tensor's values to the host, in row-major order."""
+        place = record.fields[0]
+        tensor = self.blocks.view(place).resolve_conj().resolve_neg()
+        data = wire.pack_tensor(tensor).data
+        self._downloaded(place[0], len(data))
+        self._answer(parts=(bytes(data),))
+
+    def _download(self, record: Record) -> None:
+        address, nbytes = map(int, record.fields)
+        variable = self._variable(address, nbytes)
+        if variable is None:
+            self.blocks.holding(address, nbytes)
+        self._downloaded(address, nbytes)
+        self._answer(parts=(ctypes.string_at(address, nbytes),))
+
+    def _downloaded(self, address: int, nbytes: int) -> None:
+        work, block = self.glue.work, self.blocks.at(address)
+        work.downloaded += nbytes
+        if block is None or block.labels is not None or block.label not in (memory.FIXED, memory.CONSTANT):
+            work.reads += -(-nbytes // 4)
+
+    def _upload(self, record: Record) -> None:
+        """Writes bytes of the host. They count as the host's once it has read values of the call."""
+        address, data = int(record.fields[0]), record.parts[0]
+        work = self.glue.work
+        work.uploaded += len(data)
+        if work.reads:
+            work.uploads += len(data) // 4
+        label = memory.HOST if work.reads else memory.CONSTANT
+        if self._variable(address, len(data)) is None:
+            self.blocks.write(address, len(data), label)
+        ctypes.memmove(address, bytes(data), len(data))
+
+    def _fill(self, record: Record) -> None:
+        address, value, nbytes = map(int, record.fields)
+        if self._variable(address, nbytes) is None:
+            self.blocks.write(address, nbytes, memory.CONSTANT)
+        ctypes.memset(address, value & 0xFF, nbytes)
+
+    def _copy(self, record: Record) -> None:
+        to, source, nbytes = map(int, record.fields)
+        source_variable = self._variable(source, nbytes)
+        labels: torch.Tensor | int = memory.CONSTANT
+        if source_variable is None:
+            block = self.blocks.holding(source, nbytes)
+            at = source - block.address
+            labels = block.label if block.labels is None else block.labels[at : at + nbytes].clone()
+            if isinstance(labels, int) and labels == memory.GIVEN:
+                labels = memory.MOVED
+                self.glue.keep(block.flat[at : at + nbytes])
+        if self._variable(to, nbytes) is None:
+            self.blocks.write(to, nbytes, labels)
+        ctypes.memmove(to, source, nbytes)
+
+    def _variable(self, address: int, nbytes: int) -> Program | None:
+        """Returns the program whose variable holds a range of addresses, or None."""
+        for program in self.modules.values():
+            for start, size in program.variables().values():
+                if start <= address and address + nbytes <= start + size:
+                    return program
+        return None
+
+    def _seed(self, record: Record) -> None:
+        torch.manual_seed(int(record.fields[0]) & (2**63 - 1))
+
+    def _module(self, record: Record) -> None:
+        """Loads device code; the answer describes its kernels and variables."""
+        text = bytes(record.parts[0]).decode("utf-8", "replace")
+        source = bytes(record.parts[1]).decode("utf-8", "replace")
+        if len(self.modules) >= MAX_MODULES:
+            raise BadAddress(f"more than {MAX_MODULES} modules")
+        program = self.runtime.program(BuildResult("ok", ptx=text, device_source=source))
+        self.modules[hashlib.sha256(text.encode()).hexdigest()] = program
+        kernels = [[k.name, k.params, k.static_shared, k.max_threads] for k in program.kernels.values()]
+        self._answer(kernels, program.variables())
+
+    def _launch(self, record: Record) -> None:
+        module, kernel, grid, block, shared, args, own_shared, cooperative, cluster = record.fields
+        program = self.modules[module]
+        if kernel not in program.kernels:
+            raise BadAddress(f"the module has no kernel {str(kernel)[:100]!r}")
+        before = dict(self.runtime.written())
+        packed = [bytes.fromhex(a) for a in args]
+        attributes = LaunchAttributes(bool(cooperative), tuple(cluster) if cluster else None)
+        try:
+            self.runtime.launch(
+                program, kernel, grid, block, int(shared), packed, own_shared=bool(own_shared), attributes=attributes
+            )
+        finally:
+            label_stores(self.blocks, self.runtime.written().items(), before)
+
+    def _sync(self, _record: Record) -> None:
+        self._answer()
+
+    def _count(self, _record: Record) -> None:
+        self._answer(self.runtime.instructions())
+
+    # Both.
+
+    def _drain(self) -> None:
+        """Executes every record that has arrived."""
+        while (record := self.stream.next()) is not None:
+            self.execute(record)
+
+
+def _finding(cause: str, text: str) -> dict[str, Any]:
+    rule = "out-of-memory" if cause == "memory" else "bad-record"
+    return {"rule": rule, "evidence": text, "severity": "fault", "kernel": "", "line": None}
+
+
+_RECORDS: dict[str, Callable[[Device, Record], None]] = {
+    "alloc": Device._alloc,
+    "free": Device._free,
+    "op": Device._op,
+    "value": Device._value,
+    "shaped": Device._shaped,
+    "fetch": Device._fetch,
+    "download": Device._download,
+    "upload": Device._upload,
+    "fill": Device._fill,
+    "copy": Device._copy,
+    "seed": Device._seed,
+    "module": Device._module,
+    "launch": Device._launch,
+    "sync": Device._sync,
+    "count": Device._count,
+}
+_ANSWERING = frozenset(("value", "shaped", "fetch", "download", "module", "sync", "count"))
+
+
+def serve(channel: Channel, level: str, link: socket.socket) -> None:
+    """Executes records and answers the judge until it closes the channel."""
+    stream = Stream(link)
+    device = Device(stream)
+    channel.send({"kind": "ready", "level": level})
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    poll.register(stream, select.POLLIN)
+    closed = False
+    while True:
+        ready = {fd for fd, _ in poll.poll()}
+        if stream.fileno() in ready and not closed:
+            try:
+                device._drain()
+            except StreamClosed:
+                closed = True
+                poll.unregister(stream)
+        if channel.fileno() in ready:
+            try:
+                message = channel.receive()
+            except ChannelClosed:
+                return
+            _obey(device, channel, message)
+
+
+def _obey(device: Device, channel: Channel, message: Frame) -> None:
+    tensors: list[Any] = []
+    try:
+        if message.kind == "open":
+            device.open(message.header)
+            answer: dict[str, Any] = {}
+        elif message.kind == "inputs":
+            answer = device.inputs(message)
+        elif message.kind == "weights":
+            answer = device.weights(message)
+        else:
+            answer, tensors = device.finish(message)
+    except StreamClosed:
+        answer = {"problem": "the candidate closed the record stream", **device.state()}
+    except (BadAddress, OutOfMemory, RuntimeError, ValueError, KeyError, TypeError) as error:
+        answer = {"problem": str(error)[:500], **device.state()}
+    channel.send({"kind": "device", **answer}, tuple(tensors))
+
+
+__all__ = ["Device", "Fault", "dtype_of", "serve"]

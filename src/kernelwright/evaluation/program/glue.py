@@ -1,0 +1,281 @@
+"""Executes a candidate's torch operators on the device's memory, and accounts for them.
+
+The table (`glue_table`) says which operators may run. Each execution labels the bytes that it writes, and is added to
+the call's record of work: elements by operator, with lists counted by their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelwright.evaluation.program import glue_table, memory, origins
+from kernelwright.evaluation.program.forms import Place, decode, dtype_of
+from kernelwright.evaluation.program.memory import Memory
+from kernelwright.evaluation.text import library_ops
+from kernelwright.evaluation.text.library_ops import owner
+from kernelwright.records import LibraryRule
+
+FEW_FIXED = 4096
+"""A bound on the elements of weights that an operator may work on in a call, as in the sum of two biases."""
+SNAPSHOT_BYTES = 256 << 20
+"""A bound on the bytes kept to recognise kernels that only copy what operators moved."""
+SNAPSHOT_LEAST = 64
+"""The least elements of a moved tensor that is kept."""
+
+
+class Refused(RuntimeError):
+    """The rule does not allow an operator; `name` tells which."""
+
+    def __init__(self, name: str, rule: str) -> None:
+        super().__init__(f"torch's operator {name} is refused on the device by the rule {rule}: write a kernel for it")
+        self.name = name
+
+
+@dataclass
+class Work:
+    """The operators of one call: the largest ones, all elements by operator, and the values that the host has read."""
+
+    seen: list[tuple[str, int]] = field(default_factory=list)
+    pieces: dict[str, int] = field(default_factory=dict)
+    aside: int = 0
+    reads: int = 0
+    """Elements of four bytes that went to the host, weights not counted."""
+    uploads: int = 0
+    """Elements of four bytes that came from the host after it had read values of the call."""
+    records: int = 0
+    downloaded: int = 0
+    uploaded: int = 0
+    """All bytes that went down and came up."""
+    moved: list[torch.Tensor] = field(default_factory=list)
+    """Copies of what operators moved out of inputs, flat, in row-major order."""
+
+    def kept(self) -> int:
+        return sum(t.numel() * t.element_size() for t in self.moved)
+
+
+class Glue:
+    """The operators of one candidate. `rule` decides which run; `fresh_weights` is true until the first call on new
+    weights has ended."""
+
+    def __init__(self, blocks: Memory, rule: LibraryRule = "from_scratch") -> None:
+        self.blocks = blocks
+        self.rule = rule
+        self.work = Work()
+        self.refused: list[str] = []
+        self.fresh_weights = True
+        self._generators: dict[str, torch.Generator] = {}
+
+    def begin(self) -> None:
+        """Starts the record of a call."""
+        self.work = Work()
+        self._generators.clear()
+
+    def run(self, name: str, library: str, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]) -> Any:
+        """Executes one operator of `aten`. `results` holds a place for each tensor that it returns, or None where that
+        is an argument. Returns what it returned. Raises `Refused`, and what torch raises."""
+        function = _operator(name)
+        args, kwargs = arguments
+        places = [*origins.places(args), *origins.places(kwargs)]
+        hosts = [t for t in _hosts(args)] + [t for t in _hosts(list(kwargs.values()))]
+        accumulates = name.startswith("index_put") and len(args) > 3 and bool(args[3])
+        labels = [self._label(p) for p in places]
+        moved = glue_table.moves(name, accumulates)
+        if not moved:
+            self._allow(name, library, places, labels)
+        host = self._host(parts)
+        plain = decode(args, self.blocks.view, host)
+        named = {k: self._named(k, v, host) for k, v in kwargs.items() if k != "pin_memory"}
+        with torch.no_grad():
+            made = function(*plain, **named)
+        if not moved:
+            self._account(library or name.split(".")[0], places, labels, results, made)
+        label = self._result_label(labels, moved, bool(hosts))
+        written = [places[k] for k in _written(function, args, kwargs)]
+        self._store(made, results, places, labels, label, moved, function, (plain, named))
+        for place in written:
+            self._relabel(place, labels, places, label, moved)
+        return made
+
+    def _label(self, place: Place) -> int:
+        """Returns the most suspicious label of the elements at a place."""
+        uniform = self.blocks.uniform(place)
+        if uniform is not None:
+            return uniform
+        labels = self.blocks.labels(place)
+        return int(labels.max()) if labels.numel() else memory.CONSTANT
+
+    def _allow(self, name: str, library: str, places: list[Place], labels: list[int]) -> None:
+        plain = glue_table.base_name(name)
+        allowed = library_ops.allowed(self.rule)
+        if plain in glue_table.NEVER:
+            raise self._refusal(name)
+        if self.rule == "libraries" or owner(library or plain) in allowed:
+            return
+        fixed = all(label <= memory.FIXED and label != memory.KERNEL for label in labels)
+        if fixed and (self.fresh_weights or all(label == memory.CONSTANT for label in labels)):
+            return
+        integers = not any(dtype_of(p[1]).is_floating_point or dtype_of(p[1]).is_complex for p in places)
+        if library or not glue_table.is_glue(name, integers):
+            raise self._refusal(library or name.split(".")[0])
+
+    def _refusal(self, name: str) -> Refused:
+        if name not in self.refused:
+            self.refused.append(name)
+        return Refused(name, self.rule)
+
+    def _account(self, name: str, places: list[Place], labels: list[int], results: list[Any], made: Any) -> None:
+        given = sum(_count(p) for p in places) if len(places) > 4 else max(map(_count, places), default=0)
+        numel = max(given, max((_count(p) for p in results if p is not None), default=0))
+        work = self.work
+        bare = all(label == memory.CONSTANT for label in labels) and not work.reads
+        fixed = all(label in (memory.CONSTANT, memory.FIXED) for label in labels)
+        if bare or (fixed and not work.reads and (self.fresh_weights or numel <= FEW_FIXED)):
+            work.aside += 1
+        else:
+            work.seen.append((name, numel))
+        if not fixed:
+            work.pieces[name] = work.pieces.get(name, 0) + numel
+
+    def _result_label(self, labels: list[int], moved: bool, host: bool) -> int:
+        if host and self.work.reads:
+            return memory.HOST
+        worst = max(labels, default=memory.CONSTANT)
+        if worst in (memory.CONSTANT, memory.FIXED, memory.HOST):
+            return worst
+        if not moved:
+            return memory.GLUE
+        return memory.MOVED if worst == memory.GIVEN else worst
+
+    def _store(
+        self,
+        made: Any,
+        results: list[Any],
+        places: list[Place],
+        labels: list[int],
+        label: int,
+        moved: bool,
+        function: Any,
+        call: tuple[Any, Any],
+    ) -> None:
+        """Copies the operator's new tensors to their places, and labels them."""
+        tensors = list(_tensors(made))
+        for place, tensor in zip(results, tensors, strict=True):
+            if place is None:
+                continue
+            self.blocks.view(place).copy_(tensor)
+            spread = _moved_labels(self.blocks, function, call, places, labels) if moved else None
+            self.blocks.mark(place, label if spread is None or spread.shape != tensor.shape else spread)
+            if moved and label == memory.MOVED:
+                self.keep(tensor)
+
+    def _relabel(self, place: Place, labels: list[int], places: list[Place], label: int, moved: bool) -> None:
+        """Labels what an operator has written in place: by a move that of its source, and else the result's."""
+        others = [lab for p, lab in zip(places, labels, strict=True) if p is not place]
+        if moved:
+            source = max(others, default=memory.CONSTANT)
+            label = memory.MOVED if source == memory.GIVEN else source
+            if label == memory.MOVED:
+                self.keep(self.blocks.view(place))
+        self.blocks.mark(place, label)
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """Keeps a copy of what was moved out of an input, to recognise kernels that only copy it."""
+        nbytes = tensor.numel() * tensor.element_size()
+        if tensor.numel() >= SNAPSHOT_LEAST and self.work.kept() + nbytes <= SNAPSHOT_BYTES:
+            self.work.moved.append(tensor.contiguous().reshape(-1).clone())
+
+    def _host(self, parts: Sequence[bytearray]) -> Callable[[list[Any]], torch.Tensor]:
+        def host(described: list[Any]) -> torch.Tensor:
+            index, dtype, shape = described
+            data = parts[index]
+            self.work.uploaded += len(data)
+            if self.work.reads:
+                self.work.uploads += len(data) // 4
+            if not data:
+                return torch.empty(tuple(shape), dtype=dtype_of(dtype))
+            return torch.frombuffer(data, dtype=dtype_of(dtype)).reshape(tuple(shape))
+
+        return host
+
+    def _named(self, key: str, value: Any, host: Callable[[list[Any]], torch.Tensor]) -> Any:
+        if key == "generator":
+            return self._generator(value)
+        return decode(value, self.blocks.view, host)
+
+    def _generator(self, value: Any) -> torch.Generator | None:
+        """Returns the generator that stands for one of the candidate's: it has the seed of that one's first use."""
+        if value is None:
+            return None
+        number, seed = value
+        key = f"{number}:{seed}"
+        if key not in self._generators:
+            self._generators[key] = torch.Generator().manual_seed(int(seed))
+        return self._generators[key]
+
+
+def _operator(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _hosts(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict) and "h" in value:
+        yield value["h"]
+    elif isinstance(value, list):
+        for item in value:
+            yield from _hosts(item)
+
+
+def _count(place: Place) -> int:
+    count = 1
+    for n in place[2]:
+        count *= n
+    return count
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _written(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[int]:
+    """Returns the numbers, among all places of a call, of those that the operator writes in place."""
+    found, at = [], 0
+    for index, argument in enumerate(function._schema.arguments):
+        value = args[index] if index < len(args) else kwargs.get(argument.name)
+        count = sum(1 for _ in origins.places([value]))
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            found += range(at, at + count)
+        at += count
+    return found
+
+
+def _moved_labels(
+    blocks: Memory, function: Any, call: tuple[Any, Any], places: list[Place], labels: list[int]
+) -> torch.Tensor | None:
+    """Returns the labels of a move's result, by moving the labels of its inputs; None where they are all one, or where
+    the operator does not work on labels."""
+    plain, named = call
+    if not any(blocks.uniform(p) is None for p in places) and len(set(labels)) <= 1:
+        return None
+    if sum(1 for _ in _tensors([*plain, *named.values()])) != len(places):
+        return None  # tensors of the host are among them
+    queue = iter([blocks.labels(p) if 0 not in p[2] else torch.empty(p[2], dtype=torch.uint8) for p in places])
+
+    def swapped(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return torch.where((t := next(queue)) == memory.GIVEN, memory.MOVED, t).to(torch.uint8)
+        return [swapped(v) for v in value] if isinstance(value, list) else value
+
+    try:
+        made = function(*(swapped(v) for v in plain), **{k: v for k, v in named.items() if k not in ("dtype", "layout")})
+    except Exception:
+        return None
+    return made if isinstance(made, torch.Tensor) and made.dtype is torch.uint8 else None

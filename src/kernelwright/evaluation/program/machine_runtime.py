@@ -1,0 +1,53 @@
+"""The functional machine as a device: launches over the device process's blocks instead of this process's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.evaluation.program import memory
+from kernelwright.evaluation.program.memory import Memory
+from kernelwright.machine import Allocation
+from kernelwright.machine.runtime import Runtime
+from kernelwright.machine.sampled import SampledRuntime
+
+
+def _no_builds(_request: BuildRequest) -> BuildResult:
+    return BuildResult("compile_error", log="a device builds nothing")
+
+
+class MachineRuntime(Runtime):
+    """Runs every block of every launch."""
+
+    def __init__(self, blocks: Memory) -> None:
+        super().__init__(_no_builds)
+        self.blocks = blocks
+
+    def allocations(self) -> list[Allocation]:
+        """Returns all blocks of the candidate."""
+        return self.blocks.table()
+
+
+class SampledMachine(SampledRuntime):
+    """Runs a few blocks of each launch, over memory that is reserved on touch."""
+
+    def __init__(self, blocks: Memory) -> None:
+        super().__init__(_no_builds)
+        self.blocks = blocks
+        self.exact_blocks: set[int] = set()
+
+    def allocations(self) -> list[Allocation]:
+        """Returns all blocks of the candidate."""
+        return self.blocks.table()
+
+    def _cannot_steer(self, argument: bytes) -> bool:
+        words = (int.from_bytes(argument[k : k + 8], "little") for k in range(0, len(argument) - 7, 8))
+        found = [block for word in words if (block := self.blocks.at(word)) is not None]
+        return all(block.address in self.exact_blocks or block.floating for block in found)
+
+
+def label_stores(blocks: Memory, written: Iterable[tuple[int, int]], before: dict[int, int]) -> None:
+    """Labels as the kernel's the blocks into which a launch has stored; `before` has the bytes stored earlier."""
+    for address, nbytes in written:
+        if nbytes > before.get(address, 0) and address in blocks.blocks:
+            blocks.blocks[address].mark(memory.KERNEL)

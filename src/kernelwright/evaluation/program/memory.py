@@ -1,0 +1,229 @@
+"""The device process's memory: blocks at the addresses that the candidate's process chose, and the origin of their bytes.
+
+A block lies at the same address in this process as its handle says, so that pointers in kernel arguments, in structs
+and in memory mean the same on both sides. Fresh memory holds poison. Each byte has a label that says who wrote it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import mmap
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernelwright.backends.device_addresses import HIGH, LOW
+from kernelwright.evaluation.program.forms import Place, dtype_of
+from kernelwright.machine import Allocation
+
+UNWRITTEN, KERNEL, CONSTANT, FIXED, GIVEN, MOVED, GLUE, HOST = range(8)
+"""Labels of bytes, in the order of suspicion. KERNEL: stored by device code of the candidate. CONSTANT: made by
+operators that read no tensor. FIXED: a weight, or computed from weights only. GIVEN: an input. MOVED: an input, moved by
+operators. GLUE: computed by operators. HOST: uploaded by host code that had read values of the call."""
+LABELS = ("unwritten", "kernel", "constant", "fixed", "given", "moved", "glue", "host")
+POISON = 0xFF
+GIVEN_LOW = HIGH - (1 << 44)
+"""Addresses from here on are chosen by the device process, for the judge's tensors; lower ones by the candidate's."""
+_PAGE = mmap.PAGESIZE
+_FIXED_NOREPLACE = 0x100000
+_NORESERVE = 0x4000
+
+
+class BadAddress(ValueError):
+    """A record names memory that the candidate does not have."""
+
+
+class OutOfMemory(RuntimeError):
+    """The candidate's blocks together exceed the limit."""
+
+
+@dataclass
+class Block:
+    """One allocation. `labels` holds one label for each byte; None means that all bytes have `label`."""
+
+    address: int
+    nbytes: int
+    name: str = "tensor"
+    label: int = UNWRITTEN
+    labels: torch.Tensor | None = None
+    given: bool = False
+    """True for the judge's inputs and weights, which the candidate cannot free."""
+    floating: bool = True
+    """True while all tensors over it are of a floating-point dtype; integers may steer addresses."""
+    flat: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8), repr=False)
+
+    def spread(self) -> torch.Tensor:
+        """Returns one label a byte, as a tensor that may be changed."""
+        if self.labels is None:
+            self.labels = torch.full((self.nbytes,), self.label, dtype=torch.uint8)
+        return self.labels
+
+    def mark(self, label: int) -> None:
+        """Gives all bytes one label."""
+        self.label, self.labels = label, None
+
+
+class Memory:
+    """All blocks of one candidate, by address."""
+
+    def __init__(self, limit: int, sparse: bool = False) -> None:
+        """`limit` bounds the bytes of all blocks together. `sparse` memory is reserved on touch and not poisoned."""
+        self.limit, self.sparse = limit, sparse
+        self.blocks: dict[int, Block] = {}
+        self.used = 0
+        self._starts: list[int] = []
+        self._table: list[Allocation] | None = None
+        self._next = GIVEN_LOW
+
+    def add(self, address: int, nbytes: int, name: str = "tensor", label: int = UNWRITTEN) -> Block:
+        """Maps a block. Raises `BadAddress` if its addresses are not free, and `OutOfMemory`."""
+        if not (LOW <= address and address + nbytes <= HIGH) or nbytes <= 0 or address % _PAGE:
+            raise BadAddress(f"{nbytes} bytes at {address:#x}")
+        if self.at(address) or self.at(address + nbytes - 1):
+            raise BadAddress(f"{nbytes} bytes at {address:#x} overlap others")
+        if self.used + nbytes > self.limit:
+            raise OutOfMemory(f"the call needs more than {self.limit >> 20} MB of device memory")
+        _map(address, _rounded(nbytes))
+        block = Block(address, nbytes, name, label)
+        block.flat = torch.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype=torch.uint8)
+        if label == UNWRITTEN and not self.sparse:
+            ctypes.memset(address, POISON, nbytes)
+        self.blocks[address] = block
+        bisect.insort(self._starts, address)
+        self.used += nbytes
+        self._table = None
+        return block
+
+    def given(self, nbytes: int, name: str, label: int = GIVEN) -> Block:
+        """Maps a block at an address that the device process chooses."""
+        address = self._next
+        self._next += _rounded(nbytes) + _PAGE
+        block = self.add(address, nbytes, name, label)
+        block.given = True
+        return block
+
+    def free(self, address: int) -> bool:
+        """Unmaps a block; returns False for an address at which none begins."""
+        block = self.blocks.pop(address, None)
+        if block is None:
+            return False
+        block.flat = torch.empty(0, dtype=torch.uint8)
+        _libc().munmap(ctypes.c_void_p(address), ctypes.c_size_t(_rounded(block.nbytes)))
+        self._starts.remove(address)
+        self.used -= block.nbytes
+        self._table = None
+        return True
+
+    def clear(self, keep: frozenset[int] = frozenset()) -> None:
+        """Unmaps all blocks but those at the addresses of `keep`."""
+        for address in [a for a in self.blocks if a not in keep]:
+            self.free(address)
+
+    def at(self, address: int) -> Block | None:
+        """Returns the block that holds an address, or None."""
+        index = bisect.bisect_right(self._starts, address) - 1
+        block = self.blocks[self._starts[index]] if index >= 0 else None
+        return block if block is not None and address < block.address + block.nbytes else None
+
+    def holding(self, address: int, nbytes: int) -> Block:
+        """Returns the block that holds a range of addresses. Raises `BadAddress`."""
+        block = self.at(address)
+        if block is None or nbytes < 0 or address + nbytes > block.address + block.nbytes:
+            raise BadAddress(f"{nbytes} bytes at {address:#x} are not in one block of device memory")
+        return block
+
+    def view(self, place: Place) -> torch.Tensor:
+        """Returns the tensor at a place. Raises `BadAddress`, or what torch raises for a view out of bounds."""
+        address, dtype, sizes, strides, offset, bits = place
+        kind = dtype_of(dtype)
+        if 0 in sizes:
+            return torch.empty_strided(tuple(sizes), tuple(strides), dtype=kind)
+        block = self.holding(address, 1)
+        if not kind.is_floating_point:
+            block.floating = False
+        tensor = _typed(block.flat, kind).as_strided(sizes, strides, offset)
+        tensor = tensor.conj() if bits & 1 else tensor
+        return torch._neg_view(tensor) if bits & 2 else tensor
+
+    def labels(self, place: Place) -> torch.Tensor:
+        """Returns the label of each element at a place, as a view of the labels of their first bytes."""
+        address, dtype, sizes, strides, offset, _ = place
+        block, size = self.holding(address, 1), dtype_of(dtype).itemsize
+        return block.spread().as_strided(sizes, [s * size for s in strides], offset * size)
+
+    def mark(self, place: Place, labels: torch.Tensor | int) -> None:
+        """Labels the elements at a place."""
+        address, dtype, sizes, strides, offset, _ = place
+        if 0 in sizes:
+            return
+        block, size = self.holding(address, 1), dtype_of(dtype).itemsize
+        if isinstance(labels, int) and _covers(block, sizes, strides, offset, size):
+            block.mark(labels)
+            return
+        spread = block.spread()
+        for byte in range(size):
+            view = spread.as_strided(sizes, [s * size for s in strides], offset * size + byte)
+            view.fill_(labels) if isinstance(labels, int) else view.copy_(labels)
+
+    def write(self, address: int, nbytes: int, labels: torch.Tensor | int) -> None:
+        """Labels a range of bytes that is about to be written. Raises `BadAddress`."""
+        block = self.holding(address, nbytes)
+        if isinstance(labels, int) and nbytes == block.nbytes:
+            block.mark(labels)
+            return
+        spread, at = block.spread(), address - block.address
+        spread[at : at + nbytes] = labels
+
+    def changed(self) -> None:
+        """Forgets the table of launches, since a block's name or origin is another now."""
+        self._table = None
+
+    def uniform(self, place: Place) -> int | None:
+        """Returns the one label of all of the block at a place; None if its bytes have several."""
+        if 0 in place[2]:
+            return CONSTANT
+        block = self.holding(place[0], 1)
+        return block.label if block.labels is None else None
+
+    def table(self) -> list[Allocation]:
+        """Returns all blocks for a launch, sorted by address."""
+        if self._table is None:
+            blocks = [self.blocks[a] for a in self._starts]
+            self._table = [Allocation(b.address, b.nbytes, b.name, fresh=not b.given) for b in blocks]
+        return self._table
+
+
+def _typed(flat: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    size = kind.itemsize
+    return flat if kind is torch.uint8 else flat[: flat.numel() // size * size].view(kind)
+
+
+def _covers(block: Block, sizes: list[int], strides: list[int], offset: int, size: int) -> bool:
+    """Tells whether a dense view covers its block."""
+    count = 1
+    for n in sizes:
+        count *= n
+    last = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
+    return offset == 0 and count * size >= block.nbytes and last == count
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // _PAGE) * _PAGE
+
+
+@cache
+def _libc() -> Any:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    return library
+
+
+def _map(address: int, nbytes: int) -> None:
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE | _FIXED_NOREPLACE
+    found = _libc().mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    if found != address:
+        raise OutOfMemory(f"{nbytes} bytes of device memory cannot be mapped (error {ctypes.get_errno()})")
