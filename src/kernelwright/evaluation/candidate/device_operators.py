@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.evaluation.candidate import fake_torch
 from kernelwright.evaluation.candidate.fake_cuda import own_kinds, tensors_in
-from kernelwright.evaluation.candidate.handles import Handles
+from kernelwright.evaluation.candidate.handles import Handles, is_handle
 from kernelwright.evaluation.candidate.recording_runtime import RecordingRuntime
 from kernelwright.evaluation.program.forms import encode
 
@@ -66,10 +66,11 @@ class DeviceOperators(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace not in self._libraries:
             return self._inside(func, args, kwargs)
-        given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
-        if not any(t.is_meta for t in given) and not _to_device(kwargs):
-            return func(*args, **kwargs)
-        return self._recorded(func, args, kwargs, given)
+        with torch._C.DisableTorchFunction():  # the answers here are torch's own, not a GPU's
+            given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
+            if not any(t.is_meta for t in given) and not _to_device(kwargs):
+                return func(*args, **kwargs)
+            return self._recorded(func, args, kwargs, given)
 
     def _recorded(self, func: Any, args: Any, kwargs: dict[str, Any], given: list[torch.Tensor]) -> Any:
         name = func.overloadpacket.__name__
@@ -124,7 +125,7 @@ class DeviceOperators(TorchDispatchMode):
 
     def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Runs an operator that the candidate registered, so that the operators it calls are recorded too."""
-        key = "Meta" if any(t.is_meta for t in tensors_in([*args, *kwargs.values()])) else "CPU"
+        key = "Meta" if any(is_handle(t) for t in tensors_in([*args, *kwargs.values()])) else "CPU"
         with self, contextlib.ExitStack() as within:
             active = _get_current_function_mode_stack()
             for mode in self._watching:  # modes through which this call came do not see what it calls

@@ -16,6 +16,7 @@ import torch
 from kernelwright.evaluation.candidate import handle_torch, runner, watched_threads
 from kernelwright.evaluation.candidate.device_functions import META, DeviceFunctions
 from kernelwright.evaluation.candidate.device_operators import DeviceOperators
+from kernelwright.evaluation.candidate.handles import is_handle
 from kernelwright.evaluation.candidate.recording_runtime import RecordingRuntime
 from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
 from kernelwright.evaluation.processes import wire
@@ -117,8 +118,8 @@ class HandleRunner(runner.Runner):
         with self._watching(), torch.no_grad():
             result = self.model(*inputs)
             outputs, problems = runner.plain_outputs(result, given)
-            places: list[Place | None] = [tensors.place(t) if t.is_meta else None for t in outputs]
-        host = [wire.pack_tensor(t, runner.read_bytes(t)) for t in outputs if not t.is_meta]
+            places: list[Place | None] = [tensors.place(t) if is_handle(t) else None for t in outputs]
+        host = [wire.pack_tensor(t, runner.read_bytes(t)) for t in outputs if not is_handle(t)]
         self.stream.flush()
         return {"outputs": places, "problems": problems}, host
 

@@ -22,6 +22,12 @@ _storage_of = torch.Tensor.untyped_storage
 """Captured at import, before a candidate can patch them."""
 
 
+def is_handle(tensor: torch.Tensor) -> bool:
+    """Tells whether a tensor is the device's, whatever modes are active."""
+    with _without_functions():
+        return tensor.is_meta
+
+
 @dataclass
 class _Storage:
     address: int

@@ -19,7 +19,7 @@ import torch
 from kernelwright.backends import device_addresses
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import DeviceError
-from kernelwright.evaluation.candidate.handles import Handles
+from kernelwright.evaluation.candidate.handles import Handles, is_handle
 from kernelwright.evaluation.processes.wire import unpack_tensor
 from kernelwright.evaluation.program.stream import Record, Stream
 from kernelwright.evaluation.tensor_bytes import TensorBytes
@@ -138,14 +138,14 @@ class RecordingRuntime:
 
     def on_host(self, tensor: torch.Tensor) -> bool:
         """Tells whether a tensor is in host memory, which kernels cannot read."""
-        return not tensor.is_meta
+        return not is_handle(tensor)
 
     def register(self, tensor: torch.Tensor) -> None:
         """Does nothing: every handle is in the device's memory."""
 
     def address_of(self, tensor: torch.Tensor) -> int:
         """Returns the address of a tensor's first element, on the device or on the host."""
-        if tensor.is_meta:
+        if is_handle(tensor):
             return self.tensors.address(tensor)
         with torch._C.DisableTorchFunction():
             return torch.Tensor.data_ptr(tensor)

@@ -25,7 +25,7 @@ operators that read no tensor. FIXED: a weight, or computed from weights only. G
 operators. GLUE: computed by operators. HOST: uploaded by host code that had read values of the call."""
 LABELS = ("unwritten", "kernel", "constant", "fixed", "given", "moved", "glue", "host")
 POISON = 0xFF
-GIVEN_LOW = HIGH - (1 << 44)
+GIVEN_LOW = (LOW + HIGH) // 2
 """Addresses from here on are chosen by the device process, for the judge's tensors; lower ones by the candidate's."""
 _PAGE = mmap.PAGESIZE
 _FIXED_NOREPLACE = 0x100000
