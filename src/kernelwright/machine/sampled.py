@@ -28,12 +28,14 @@ AT_KNOWN_VALUES = frozenset(("out-of-bounds-read", "out-of-bounds-write", "misal
 
 
 class SampledRuntime(Runtime):
-    """Runs samples of launches. `launched` and `blocks` count launches and their blocks, `cut` launches over budget."""
+    """Runs samples of launches. `launched` and `blocks_launched` count launches and their blocks, `cut` launches over budget."""
 
     def __init__(self, build: Any) -> None:
         super().__init__(build)
         self.left = BUDGET
-        self.launched = self.blocks = self.cut = 0
+        self.launched = self.blocks_launched = self.cut = 0
+        self.atomics = 0
+        """Atomic operations of all launches."""
         self._floating: dict[int, bool] = {}
         self._exact: set[int] = set()
         self.doubt: Callable[[], bool] = lambda: False
@@ -66,7 +68,7 @@ class SampledRuntime(Runtime):
         table = self._named(self.allocations(), program, kernel, args)
         total = grid[0] * three(grid)[1] * three(grid)[2]
         self.launched += 1
-        self.blocks += total
+        self.blocks_launched += total
         try:
             report = program.launch(
                 kernel,
@@ -93,6 +95,11 @@ class SampledRuntime(Runtime):
                 self._blame(caught.fault, total)
             return
         self.left -= report.instructions
+        self.atomics += report.counters.get("atomics", 0)
+        for nbytes, allocation in zip(report.written, table, strict=True):
+            if nbytes:
+                written = self._facts.written
+                written[allocation.address] = written.get(allocation.address, 0) + nbytes
         if len(self._facts.launches) < 1000:
             self._facts.launches.append(LaunchRecord(kernel, 1, report.instructions))
 

@@ -95,7 +95,7 @@ def _from_values(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return func(*args, **kwargs)
     if isinstance(source, torch.Tensor) and source.is_meta:
         return source.detach().clone() if wanted is None else source.detach().to(wanted).clone()
-    if wanted is None and fake_torch.default_device() == "cuda":
+    if wanted is None and fake_torch.default_device() in ("cuda", "meta"):
         wanted = META
     if wanted is None or torch.device(wanted).type != "meta":
         return func(*args, **kwargs)

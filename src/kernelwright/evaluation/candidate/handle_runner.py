@@ -7,6 +7,7 @@ itself or has fetched from the device, which the device process counts.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import socket
 from typing import Any
@@ -34,8 +35,6 @@ class HandleRunner(runner.Runner):
 
     def __init__(self, channel: Channel, link: socket.socket) -> None:
         self.stream = Stream(link)
-        self.everywhere = False
-        """True if tensors without a named device are on the GPU, as at sizes that no host memory would hold."""
         super().__init__(channel)
         gradients.device = "meta"
 
@@ -71,7 +70,9 @@ class HandleRunner(runner.Runner):
             self.model = None
             gc.collect()
             torch.manual_seed(header["weight_seed"])
-            with self._watching():
+            # At a size that no host memory holds, weights are the device's from the start.
+            place = torch.device("meta") if header.get("everywhere") else contextlib.nullcontext()
+            with self._watching(), place:
                 build = self.candidate_class()
                 made = build(**init) if isinstance(init, dict) else build(*init)
                 self.model = self.placed(made)

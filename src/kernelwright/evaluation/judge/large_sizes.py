@@ -7,17 +7,19 @@ and a sample that exceeds its time or memory says nothing. Outputs are not compa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.backends.triton import triton_support
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
+from kernelwright.evaluation.judge import rules
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
-from kernelwright.evaluation.processes.messages import CallState, MachineFinding
+from kernelwright.evaluation.processes.messages import Called, CallState, MachineFinding
 from kernelwright.evaluation.processes.pool import ChildLimits
-from kernelwright.evaluation.trials import Trial
+from kernelwright.evaluation.processes.program_client import ProgramClient
+from kernelwright.evaluation.trials import Outline, Trial
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Finding, Workload
 
@@ -32,15 +34,21 @@ INSTRUCTIONS_A_FLOP = 16
 """The instructions per FLOP of a plain kernel that reads both operands from memory; our library's convolutions take
 eight."""
 LANGUAGES = ("cuda", "triton")
+MOST_SIZES = 4
+"""The most sizes that are sampled."""
+RULES = ("no-own-kernel", "library-op", "foreign-output")
+"""Rules that hold at every size."""
 _RUNNER_MB = 512
 
 
 @dataclass(frozen=True)
 class Look:
-    """The result of sampling. `note` goes into the environment; `session`, which is closed, holds the findings."""
+    """The result of sampling. `note` goes into the environment; `session`, which is closed, holds the findings. `failed`
+    is the verdict of a rule that the candidate breaks at this size."""
 
     note: str
     session: CandidateClient | None = None
+    failed: Failed | None = None
 
     @property
     def faults(self) -> list[MachineFinding]:
@@ -49,19 +57,19 @@ class Look:
         return [f for f in found if f.severity == "fault"]
 
 
-def size_to_sample(case: Case, trials: Sequence[Trial]) -> Workload | None:
-    """Returns the largest stated size that was not run; None if there is none, or sampling is off."""
+def sizes_to_sample(case: Case, trials: Sequence[Trial]) -> list[Workload]:
+    """Returns the stated sizes that were not run, largest first; none if sampling is off."""
     options, plan = case.options, case.plan
     if not options.sample_large or options.small_sizes or case.candidate.language not in LANGUAGES:
-        return None
-    stated = [*plan.large, *([plan.declared] if plan.declared else [])]
-    unseen = [w for w in stated if not any(t.workload.constants == w.constants for t in trials)]
+        return []
+    stated = {str(w.constants): w for w in [*plan.large, *([plan.declared] if plan.declared else [])]}
+    unseen = [w for w in stated.values() if not any(t.workload.constants == w.constants for t in trials)]
     fitting = [w for w in unseen if w.elements <= MOST_ELEMENTS]
-    return max(fitting, key=lambda w: w.elements, default=None)
+    return sorted(fitting, key=lambda w: w.elements, reverse=True)[:MOST_SIZES]
 
 
 def look(case: Case, size: Workload, trial: Trial) -> Look:
-    """Samples one call at `size`, with the distribution and seeds of `trial`, in a process of its own."""
+    """Samples one call at `size`, with the distribution and seeds of `trial`, in processes of their own."""
     try:
         outline = case.oracle.outline(size, trial)
     except TaskError as error:
@@ -69,21 +77,38 @@ def look(case: Case, size: Workload, trial: Trial) -> Look:
     if isinstance(outline, str):
         return Look(f"{size.name}: not looked at ({outline})")
     limits = case.options.model_copy(update={"timeout": min(case.options.timeout, SECONDS)})
-    preload = ("triton",) if triton_support.wanted(case.source) else ()
     bounds = ChildLimits(int(SECONDS * 2) + 5, ADDRESSES_MB, resident_mb=RESIDENT_MB + _RUNNER_MB)
-    child = case.pool.spawn("sampler", bounds, preload=preload)
-    session = CandidateClient(case.candidate, case.source, limits, case.pool, case.builder, child)
+    session = ProgramClient(case, limits, sampled=bounds)
     ended: Failed | None = None
+    facts: Called | None = None
     try:
         session.load(case.task)
-        session.sampled(outline, trial)
+        facts = session.sampled(outline, trial)
     except Failed as failed:
         ended = failed
     finally:
         session.close()
     seen = Look("", session)
     note = seen.faults[0].rule if seen.faults else _note(session, ended)
-    return Look(f"{size.name}: {note}", session)
+    broken = _broken(case, size, facts, outline) if facts is not None else ended
+    if broken is not None and broken.verdict not in ("rejected", "wrong"):
+        broken = None  # what a sample cannot do says nothing about the candidate
+    return Look(f"{size.name}: {note}", session, broken)
+
+
+def _broken(case: Case, size: Workload, facts: Called, outline: Outline) -> Failed | None:
+    """Returns the verdict of a rule that the candidate breaks at full size, or None."""
+    largest = max((math.prod(shape) for shape in outline.shapes), default=0)
+    where = f"at the task's own size ({size.elements} elements)"
+    found = rules.rejecting(rules.call_findings(facts, case.rule, largest, size.name))
+    if found is not None and found.rule in RULES:
+        return Failed("rejected", f"{found.rule} {where}: {found.evidence}"[:500], found)
+    for number, made in enumerate(facts.origins or ()):
+        if made.get("unwritten"):
+            evidence = f"output {number} has {made['unwritten']} elements, and kernels store less than a quarter of them"
+            finding = Finding(rule="unwritten-output", evidence=evidence, severity="fault", workload=size.name)
+            return Failed("wrong", f"unwritten-output {where}: {evidence}"[:500], finding)
+    return None
 
 
 def _note(session: CandidateClient, ended: Failed | None) -> str:

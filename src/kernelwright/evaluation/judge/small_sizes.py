@@ -70,23 +70,25 @@ def judge(case: Case, problem: Failed | None) -> Evaluation:
         attempt.failed = idle_kernels(attempt) or guard_verdict(advice)
     elif attempt.failed.verdict == "unsupported":
         attempt.failed = with_policy(attempt.failed, case.rule)
-    size = large_sizes.size_to_sample(case, trials)
-    if attempt.failed is None and attempt.launches and size is not None:
-        _look_at_large(case, attempt, size, trials[0])
+    for size in large_sizes.sizes_to_sample(case, trials) if attempt.launches else ():
+        if attempt.failed is None:
+            _look_at_large(case, attempt, size, trials[0])
     return evaluation(case, attempt, advice, started)
 
 
 def _look_at_large(case: Case, attempt: Attempt, size: Workload, trial: Trial) -> None:
     """Runs a sample of a right candidate's blocks at a size of its task that is too large to run whole."""
     seen = large_sizes.look(case, size, trial)
-    attempt.note(sampled_size=seen.note)
+    if not attempt.environment.sampled_size:
+        attempt.note(sampled_size=seen.note)
     if seen.session is None:
         return
     attempt.build_seconds += seen.session.build_seconds
     found = machine_findings(seen.session, seen.faults, f"{size.name} (sampled)")[0]
     attempt.findings.extend(found)
-    if found:
-        attempt.failed = large_sizes.verdict(found[0], size)
+    attempt.failed = large_sizes.verdict(found[0], size) if found else seen.failed
+    if attempt.failed is not None:
+        attempt.note(sampled_size=seen.note)
 
 
 def _run(case: Case, trials: Sequence[Trial]) -> Attempt:

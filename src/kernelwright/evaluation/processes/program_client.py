@@ -18,21 +18,24 @@ from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.candidate_client import Answered, CandidateClient
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
 from kernelwright.evaluation.processes.pool import Child, ChildLimits
+from kernelwright.evaluation.processes.roles import Role
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.evaluation.trials import TrialData
+from kernelwright.evaluation.trials import Outline, Trial, TrialData
 from kernelwright.records import Finding
 
 LINK_BYTES = 1 << 20
 """The send buffer of a record stream."""
 
 
-def start(case: Case, options: EvalOptions, resident_mb: int = 0) -> tuple[Child, Child]:
-    """Returns a fresh runner and its device process, joined by a record stream."""
+def start(case: Case, options: EvalOptions, sampled: ChildLimits | None = None) -> tuple[Child, Child]:
+    """Returns a fresh runner and its device process, joined by a record stream; a device for a size too large to run
+    gets the limits `sampled`."""
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LINK_BYTES)
     cpu = int(options.timeout * 2) + 5
-    device = case.pool.spawn("device", ChildLimits(cpu, options.memory_mb), link=theirs)
+    role: Role = "sampled_device" if sampled is not None else "device"
+    device = case.pool.spawn(role, sampled or ChildLimits(cpu, options.memory_mb), link=theirs)
     preload = ("triton",) if triton_support.wanted(case.source) else ()
     try:
         runner = case.pool.spawn("handles", ChildLimits(cpu, options.memory_mb), preload=preload, link=ours)
@@ -47,9 +50,11 @@ class ProgramClient(CandidateClient):
 
     road = "program"
 
-    def __init__(self, case: Case, options: EvalOptions | None = None) -> None:
+    def __init__(
+        self, case: Case, options: EvalOptions | None = None, sampled: ChildLimits | None = None
+    ) -> None:
         options = options or case.options
-        runner, self.device = start(case, options)
+        runner, self.device = start(case, options, sampled)
         super().__init__(case.candidate, case.source, options, case.pool, case.builder, runner)
         self.seen = messages.DeviceReport()
         """The device process's last report."""
@@ -75,7 +80,34 @@ class ProgramClient(CandidateClient):
         returned = self._ask(messages.Returned, header, (), "in its forward pass")
         wanted = [place for place in returned.facts.outputs if place is not None]
         report = self._device(kind="finish", places=wanted)
-        return Answered(self._called(returned, report.facts), _in_order(returned, report.tensors))
+        called = self._called(returned, report.facts)
+        self._raise_for(called)
+        return Answered(called, _in_order(returned, report.tensors))
+
+    def _raise_for(self, called: messages.Called) -> None:
+        """Raises `Failed` for an operator that was refused, or that failed, after the candidate had recorded it."""
+        if refusal := self._refusal():
+            raise refusal
+        if self.seen.error and not any(f.severity == "fault" for f in called.findings):
+            raise Failed("runtime_error", f"on the device: {self.seen.error}"[:500], cause="device")
+
+    def sampled(self, outline: Outline, trial: Trial) -> messages.Called:
+        """Constructs the model and calls it at a size of which only a sample is run. Raises `Failed`."""
+        arguments, init = outline.nodes
+        header = {"kind": "model", "values": [init], "weight_seed": trial.weight_seed, "keep": False, "state": []}
+        made = self._ask(messages.Matched, {**header, "everywhere": True}, (), "in its constructor, at full size").facts
+        self._device(kind="weights", places=made.places, own=[], new=True)
+        seed = trial.input_seed
+        asked = {"shapes": outline.shapes, "exact": outline.exact, "call_seed": seed}
+        places = self._device(outline.samples, kind="inputs", **asked).facts.places
+        header = {"kind": "call", "values": [arguments], "places": places, "call_seed": seed}
+        returned = self._ask(messages.Returned, header, (), "in its forward pass, at full size")
+        wanted = [place for place in returned.facts.outputs if place is not None]
+        report = self._device(kind="finish", places=wanted)
+        called = self._called(returned, report.facts)
+        if refusal := self._refusal():
+            raise refusal
+        return called
 
     def _called(
         self, returned: Answered[messages.Returned], report: messages.DeviceReport

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelwright.evaluation.device.devices import Device
 
 Role = Literal[
-    "oracle", "runner", "handles", "device", "builder", "gpu_runner", "referee", "baseline", "program", "sampler", "tracer", "replayer"
+    "oracle", "runner", "handles", "device", "sampled_device", "builder", "gpu_runner", "referee", "baseline", "program", "sampler", "tracer", "replayer"
 ]
 
 _HERE = "kernelwright.evaluation"
@@ -32,6 +32,7 @@ MODULES: dict[Role, str] = {
     "runner": f"{_HERE}.candidate.runner_loop",
     "handles": f"{_HERE}.candidate.handle_runner",
     "device": f"{_HERE}.program.executor",
+    "sampled_device": f"{_HERE}.program.sampled",
     "sampler": f"{_HERE}.candidate.sampled_runner",
     "tracer": f"{_HERE}.candidate.traced_runner",
     "program": f"{_HERE}.candidate.program_runner",
@@ -44,9 +45,9 @@ MODULES: dict[Role, str] = {
 """The launch table: the module whose `serve` is the loop of each role. Nothing else here names those modules."""
 ON_DEVICE: frozenset[Role] = frozenset(("gpu_runner", "referee", "baseline", "replayer"))
 """Roles whose loop works on a GPU."""
-LINKED: frozenset[Role] = frozenset(("handles", "device"))
+LINKED: frozenset[Role] = frozenset(("handles", "device", "sampled_device"))
 """Roles whose loop takes one end of a record stream."""
-PRELOADED: tuple[Role, ...] = ("oracle", "runner", "handles", "device", "sampler", "tracer", "program")
+PRELOADED: tuple[Role, ...] = ("oracle", "runner", "handles", "device", "sampled_device", "sampler", "tracer", "program")
 """Roles whose modules the zygote imports, so that a fork need not."""
 
 

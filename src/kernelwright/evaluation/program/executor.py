@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,15 +26,14 @@ from kernelwright.evaluation.program.weight_copies import Copies, copies_among, 
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
 from kernelwright.evaluation.program import memory, origins
-from kernelwright.evaluation.program.forms import Place, dtype_of
+from kernelwright.evaluation.program.forms import Place
 from kernelwright.evaluation.program.glue import Glue, Refused
 from kernelwright.evaluation.program.machine_runtime import MachineRuntime, SampledMachine, label_stores
 from kernelwright.evaluation.program.memory import BadAddress, Memory, OutOfMemory
 from kernelwright.evaluation.program.stream import Record, Stream, StreamClosed
-from kernelwright.machine import Fault, LaunchAttributes, Program
-from kernelwright.machine.runtime import KernelBuildFailed
+from kernelwright.machine import LaunchAttributes, Program
+from kernelwright.machine.runtime import CallFacts, KernelBuildFailed
 
-SPARSE_LIMIT = 1 << 50
 MAX_MODULES = 256
 
 
@@ -122,12 +121,18 @@ class Device:
         self._drain()
         facts = self.runtime.end_call()
         self.glue.fresh_weights = False
-        outputs = [] if message.header["places"] is None else [self._output(p) for p in message.header["places"]]
+        outputs = [self._output(p) for p in message.header["places"] or ()]
+        mutated = [k for k, (p, t) in enumerate(self._inputs) if not same_bits(self.blocks.view(p), t)]
+        report = self.report(facts, mutated)
+        report["origins"] = [origins.of(self.blocks, p, t, self.glue.work.moved) for p, t in outputs]
+        return report, [wire.pack_tensor(t) for _, t in outputs]
+
+    def report(self, facts: CallFacts, mutated: list[int]) -> dict[str, Any]:
+        """Returns the facts of the call that ended."""
         work = self.glue.work
         reads = [("values read by the host", work.reads)] if work.reads > origins.FEW else []
-        report = {
+        return {
             "facts": dataclasses.asdict(facts),
-            "origins": [origins.of(self.blocks, p, t, work.moved) for p, t in outputs],
             "operators": sorted([*work.seen, *reads], key=lambda s: -s[1])[:50],
             "pieces": sorted(map(list, work.pieces.items()), key=lambda s: -s[1])[:50],
             "aside": work.aside,
@@ -135,10 +140,9 @@ class Device:
             "downloaded": work.downloaded,
             "uploaded": work.uploaded,
             "records": work.records,
-            "mutated": [k for k, (p, t) in enumerate(self._inputs) if not same_bits(self.blocks.view(p), t)],
+            "mutated": mutated,
             **self.state(),
         }
-        return report, [wire.pack_tensor(t) for _, t in outputs]
 
     def _output(self, place: Place) -> tuple[Place, torch.Tensor]:
         try:
@@ -172,7 +176,7 @@ class Device:
                 raise BadAddress(f"a record of kind {record.kind[:40]!r}")
             if self.error and record.kind != "module":
                 raise DeviceError(self.error)
-            handler(self, record)
+            getattr(self, handler)(record)
         except Refused as refused:
             self._fail(refused, "refused", record.kind, answers)
         except KernelBuildFailed as error:
@@ -217,7 +221,7 @@ class Device:
         """Executes an operator whose result the host needs: a value, or tensors of a shape that values decide."""
         name, library, arguments = record.fields
         if str(name).split(".")[0] not in ("_local_scalar_dense", "item"):
-            made = self.glue.run(str(name), str(library), arguments, [None] * 64, record.parts)
+            made = self.glue.run(str(name), str(library), arguments, [], record.parts)
         else:
             made = self.blocks.view(arguments[0][0]["t"]).item()
         self._read_place(arguments, 8)
@@ -343,30 +347,35 @@ def _finding(cause: str, text: str) -> dict[str, Any]:
     return {"rule": rule, "evidence": text, "severity": "fault", "kernel": "", "line": None}
 
 
-_RECORDS: dict[str, Callable[[Device, Record], None]] = {
-    "alloc": Device._alloc,
-    "free": Device._free,
-    "op": Device._op,
-    "value": Device._value,
-    "shaped": Device._shaped,
-    "fetch": Device._fetch,
-    "download": Device._download,
-    "upload": Device._upload,
-    "fill": Device._fill,
-    "copy": Device._copy,
-    "seed": Device._seed,
-    "module": Device._module,
-    "launch": Device._launch,
-    "sync": Device._sync,
-    "count": Device._count,
+_RECORDS: dict[str, str] = {
+    "alloc": "_alloc",
+    "free": "_free",
+    "op": "_op",
+    "value": "_value",
+    "shaped": "_shaped",
+    "fetch": "_fetch",
+    "download": "_download",
+    "upload": "_upload",
+    "fill": "_fill",
+    "copy": "_copy",
+    "seed": "_seed",
+    "module": "_module",
+    "launch": "_launch",
+    "sync": "_sync",
+    "count": "_count",
 }
+"""Methods of `Device` by the kind of record that they execute."""
 _ANSWERING = frozenset(("value", "shaped", "fetch", "download", "module", "sync", "count"))
 
 
 def serve(channel: Channel, level: str, link: socket.socket) -> None:
     """Executes records and answers the judge until it closes the channel."""
-    stream = Stream(link)
-    device = Device(stream)
+    serve_device(channel, level, Device(Stream(link)))
+
+
+def serve_device(channel: Channel, level: str, device: Device) -> None:
+    """Serves a device of any kind."""
+    stream = device.stream
     channel.send({"kind": "ready", "level": level})
     poll = select.poll()
     poll.register(channel, select.POLLIN)
@@ -405,6 +414,3 @@ def _obey(device: Device, channel: Channel, message: Frame) -> None:
     except (BadAddress, OutOfMemory, RuntimeError, ValueError, KeyError, TypeError) as error:
         answer = {"problem": str(error)[:500], **device.state()}
     channel.send({"kind": "device", **answer}, tuple(tensors))
-
-
-__all__ = ["Device", "Fault", "dtype_of", "serve"]

@@ -57,6 +57,15 @@ class Work:
         return sum(t.numel() * t.element_size() for t in self.moved)
 
 
+@dataclass(frozen=True)
+class Execution:
+    """An operator that ran: its arguments, and what it returned."""
+
+    plain: list[Any]
+    named: dict[str, Any]
+    made: Any
+
+
 class Glue:
     """The operators of one candidate. `rule` decides which run; `fresh_weights` is true until the first call on new
     weights has ended."""
@@ -86,19 +95,35 @@ class Glue:
         moved = glue_table.moves(name, accumulates)
         if not moved:
             self._allow(name, library, places, labels)
+        if not moved:
+            self._account(library or name.split(".")[0], places, labels, results)
+        label = self._result_label(labels, moved, bool(hosts))
+        written = [places[k] for k in _written(function, args, kwargs)]
+        call = self.execute(function, arguments, results, parts)
+        for place in results:
+            if place is not None:
+                spread = _moved_labels(self.blocks, function, call, places, labels) if moved and call else None
+                self.blocks.mark(place, label if spread is None or list(spread.shape) != place[2] else spread)
+                if moved and call and label == memory.MOVED:
+                    self.keep(self.blocks.view(place))
+        for place in written:
+            self._relabel(place, labels, places, label, moved)
+        return call.made if call is not None else None
+
+    def execute(
+        self, function: Any, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]
+    ) -> Execution | None:
+        """Executes an operator, and copies its new tensors to their places."""
+        args, kwargs = arguments
         host = self._host(parts)
         plain = decode(args, self.blocks.view, host)
         named = {k: self._named(k, v, host) for k, v in kwargs.items() if k != "pin_memory"}
         with torch.no_grad():
             made = function(*plain, **named)
-        if not moved:
-            self._account(library or name.split(".")[0], places, labels, results, made)
-        label = self._result_label(labels, moved, bool(hosts))
-        written = [places[k] for k in _written(function, args, kwargs)]
-        self._store(made, results, places, labels, label, moved, function, (plain, named))
-        for place in written:
-            self._relabel(place, labels, places, label, moved)
-        return made
+        for place, tensor in zip(results, tensors_in(made), strict=False):
+            if place is not None:
+                self.blocks.view(place).copy_(tensor)
+        return Execution(plain, named, made)
 
     def _label(self, place: Place) -> int:
         """Returns the most suspicious label of the elements at a place."""
@@ -127,7 +152,7 @@ class Glue:
             self.refused.append(name)
         return Refused(name, self.rule)
 
-    def _account(self, name: str, places: list[Place], labels: list[int], results: list[Any], made: Any) -> None:
+    def _account(self, name: str, places: list[Place], labels: list[int], results: list[Any]) -> None:
         given = sum(_count(p) for p in places) if len(places) > 4 else max(map(_count, places), default=0)
         numel = max(given, max((_count(p) for p in results if p is not None), default=0))
         work = self.work
@@ -149,28 +174,6 @@ class Glue:
         if not moved:
             return memory.GLUE
         return memory.MOVED if worst == memory.GIVEN else worst
-
-    def _store(
-        self,
-        made: Any,
-        results: list[Any],
-        places: list[Place],
-        labels: list[int],
-        label: int,
-        moved: bool,
-        function: Any,
-        call: tuple[Any, Any],
-    ) -> None:
-        """Copies the operator's new tensors to their places, and labels them."""
-        tensors = list(_tensors(made))
-        for place, tensor in zip(results, tensors, strict=True):
-            if place is None:
-                continue
-            self.blocks.view(place).copy_(tensor)
-            spread = _moved_labels(self.blocks, function, call, places, labels) if moved else None
-            self.blocks.mark(place, label if spread is None or spread.shape != tensor.shape else spread)
-            if moved and label == memory.MOVED:
-                self.keep(tensor)
 
     def _relabel(self, place: Place, labels: list[int], places: list[Place], label: int, moved: bool) -> None:
         """Labels what an operator has written in place: by a move that of its source, and else the result's."""
@@ -237,12 +240,13 @@ def _count(place: Place) -> int:
     return count
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors of a nest of lists and tuples."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
 
 
 def _written(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[int]:
@@ -258,14 +262,14 @@ def _written(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[int
 
 
 def _moved_labels(
-    blocks: Memory, function: Any, call: tuple[Any, Any], places: list[Place], labels: list[int]
+    blocks: Memory, function: Any, call: Execution, places: list[Place], labels: list[int]
 ) -> torch.Tensor | None:
     """Returns the labels of a move's result, by moving the labels of its inputs; None where they are all one, or where
     the operator does not work on labels."""
-    plain, named = call
+    plain, named = call.plain, call.named
     if not any(blocks.uniform(p) is None for p in places) and len(set(labels)) <= 1:
         return None
-    if sum(1 for _ in _tensors([*plain, *named.values()])) != len(places):
+    if sum(1 for _ in tensors_in([*plain, *named.values()])) != len(places):
         return None  # tensors of the host are among them
     queue = iter([blocks.labels(p) if 0 not in p[2] else torch.empty(p[2], dtype=torch.uint8) for p in places])
 

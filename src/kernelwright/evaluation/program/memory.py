@@ -29,6 +29,7 @@ GIVEN_LOW = (LOW + HIGH) // 2
 """Addresses from here on are chosen by the device process, for the judge's tensors; lower ones by the candidate's."""
 _PAGE = mmap.PAGESIZE
 _FIXED_NOREPLACE = 0x100000
+_OVER = 0x10
 _NORESERVE = 0x4000
 
 
@@ -220,6 +221,13 @@ def _libc() -> Any:
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     return library
+
+
+def map_file(address: int, nbytes: int, file: int) -> None:
+    """Maps the beginning of a file over a part of a block. Raises `OutOfMemory`."""
+    flags = mmap.MAP_PRIVATE | _NORESERVE | _OVER
+    if _libc().mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0) != address:
+        raise OutOfMemory(f"memory cannot be mapped (error {ctypes.get_errno()})")
 
 
 def _map(address: int, nbytes: int) -> None:
