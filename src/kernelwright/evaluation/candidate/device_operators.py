@@ -125,7 +125,7 @@ class DeviceOperators(TorchDispatchMode):
 
     def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Runs an operator that the candidate registered, so that the operators it calls are recorded too."""
-        key = "Meta" if any(is_handle(t) for t in tensors_in([*args, *kwargs.values()])) else "CPU"
+        key = "CUDA" if any(is_handle(t) for t in tensors_in([*args, *kwargs.values()])) else "CPU"
         with self, contextlib.ExitStack() as within:
             active = _get_current_function_mode_stack()
             for mode in self._watching:  # modes through which this call came do not see what it calls

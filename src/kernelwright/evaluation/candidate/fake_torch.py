@@ -59,7 +59,7 @@ def install(poison: Callable[[torch.Tensor], torch.Tensor]) -> None:
     for name, dtype in DTYPES.items():
         setattr(torch.cuda, name, _legacy(name, dtype, poison))
     torch.from_numpy = _on_host(torch.from_numpy)
-    torch.library.Library.impl = implemented(torch.library.Library.impl, "CPU")  # type: ignore[method-assign]
+    torch.library.Library.impl = _implemented(torch.library.Library.impl)  # type: ignore[method-assign]
     # Its handler would replace the one that keeps host code out of the device's memory.
     faulthandler.enable = lambda *_a, **_k: None
 
@@ -163,17 +163,16 @@ def _on_host(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return made
 
 
-def implemented(plain: Callable[..., None], device: str) -> Callable[..., None]:
-    """Wraps `Library.impl`: a candidate's implementation for CUDA is the one for the key that stands for the `device`;
-    another implementation for that key does not compute."""
+def _implemented(plain: Callable[..., None]) -> Callable[..., None]:
+    """Wraps `Library.impl`: a candidate's implementation for CUDA computes, its implementation for the CPU does not."""
 
     def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> None:
         key = dispatch_key or self.dispatch_key
-        if self.ns not in libraries() and key in (device, "CUDA"):
-            if key == device and "CUDA" in _keys(self, op_name):
+        if self.ns not in libraries() and key in ("CPU", "CUDA"):
+            if key == "CPU" and "CUDA" in _keys(self, op_name):
                 return
             _keys(self, op_name).add(key)
-            dispatch_key = device
+            dispatch_key = "CPU"
         plain(self, op_name, fn, dispatch_key, **options)
 
     return impl

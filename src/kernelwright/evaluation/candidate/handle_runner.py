@@ -24,7 +24,7 @@ from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.program.forms import Place, dtype_of
 from kernelwright.evaluation.program.stream import Stream
-from kernelwright.evaluation.program.weight_copies import own_tensors
+from kernelwright.evaluation.program.weight_copies import copies_among, held_tensors, own_tensors
 from kernelwright.tasks import gradients
 
 
@@ -75,6 +75,7 @@ class HandleRunner(runner.Runner):
             with self._watching(), place:
                 build = self.candidate_class()
                 made = build(**init) if isinstance(init, dict) else build(*init)
+                _follow_weights(made)
                 self.model = self.placed(made)
         how, weights = self._matched(header["state"])
         with torch.no_grad():
@@ -130,6 +131,20 @@ class HandleRunner(runner.Runner):
         if kept is None or kept[0] != place:
             kept = self.kept_inputs[number] = (place, self.runtime.tensors.bound(place))
         return kept[1]
+
+
+def _follow_weights(model: Any) -> None:
+    """Moves the copies of weights that a constructor has made on the host to the device, where they follow the weights
+    that the judge sets. Values of the constructor are no secret: it has drawn them here."""
+    if not isinstance(model, torch.nn.Module):
+        return
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        weights = {n: p.detach() for n, p in torch.nn.Module.named_parameters(model) if not p.is_meta}
+        own = [t for t in held_tensors(model, packed=True) if not t.is_meta]
+        found = {c.untyped_storage().data_ptr() for c, _, _ in copies_among([t.detach() for t in own], list(weights.values()))}
+        for tensor in own:
+            if tensor.untyped_storage().data_ptr() in found:
+                torch.utils.swap_tensors(tensor, tensor.to(META))
 
 
 def serve(channel: Channel, level: str, link: socket.socket) -> None:

@@ -24,7 +24,7 @@ def install(runtime: RecordingRuntime) -> None:
     fake_cuda.install(runtime.unsupported)
     torch.nn.Module.cuda = _module_cuda  # type: ignore[method-assign]
     torch.from_numpy = _from_numpy
-    torch.library.Library.impl = fake_torch.implemented(_library_impl, "Meta")  # type: ignore[method-assign]
+    torch.library.Library.impl = _library_impl  # type: ignore[method-assign]
     DeviceContext.__torch_function__ = _in_context  # type: ignore[method-assign]
     torch.manual_seed = torch.random.manual_seed = _seeding(runtime)
     torch.cuda.manual_seed = torch.cuda.manual_seed_all = _device_seeding(runtime)

@@ -32,7 +32,12 @@ def copies(model: torch.nn.Module, weights: dict[str, torch.Tensor], packed: boo
 
 def own_tensors(model: torch.nn.Module, packed: bool) -> Iterator[torch.Tensor]:
     """Yields the floating-point tensors that a model holds beside its parameters, including those `packed` in lists."""
-    return itertools.islice(_own_tensors(model, _DEPTH if packed else 0), _MOST)
+    return (tensor.detach() for tensor in held_tensors(model, packed))
+
+
+def held_tensors(model: torch.nn.Module, packed: bool) -> Iterator[torch.Tensor]:
+    """Yields the objects of the same tensors."""
+    return itertools.islice(_held_by(model, _DEPTH if packed else 0), _MOST)
 
 
 def copies_among(own: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> Copies:
@@ -54,12 +59,12 @@ def follow(found: Copies) -> None:
         tensor.copy_(weight.permute(order).reshape(tensor.shape))
 
 
-def _own_tensors(model: torch.nn.Module, depth: int) -> Iterator[torch.Tensor]:
+def _held_by(model: torch.nn.Module, depth: int) -> Iterator[torch.Tensor]:
     for module in model.modules():
         own = [value for name, value in vars(module).items() if name not in _OF_TORCH]
         for value in _held([*own, *module._buffers.values()], depth):
             if value.layout is torch.strided and value.is_floating_point():
-                yield value.detach()
+                yield value
 
 
 def _held(values: Iterable[Any], depth: int) -> Iterator[torch.Tensor]:
