@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.builder_client import BuilderClient
+from kernelwright.evaluation.processes.device_client import Devices
 from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.trials import TaskPlan
@@ -22,6 +23,7 @@ class Submission:
     """The Python module that the runner executes."""
     options: EvalOptions
     builder: BuilderClient
+    devices: Devices
 
     @property
     def rule(self) -> LibraryRule:

@@ -20,6 +20,7 @@ from kernelwright.evaluation.judge.kernelbench_protocol import judge_strict
 from kernelwright.evaluation.judge.small_sizes import judge
 from kernelwright.evaluation.options import PROTOCOL, SMALL_BUDGET, EvalOptions
 from kernelwright.evaluation.processes.builder_client import BuilderClient
+from kernelwright.evaluation.processes.device_client import Devices
 from kernelwright.evaluation.processes.gpu_seats import Gpu
 from kernelwright.evaluation.processes.oracle_pool import Oracles
 from kernelwright.evaluation.processes.pool import Pool
@@ -50,6 +51,7 @@ class Worker:
         self.gpu = gpu
         self.budget = budget or PLAN_BUDGET
         self.builder = BuilderClient(pool)
+        self.devices = Devices(pool)
         self.oracles = oracles or Oracles(pool)
         self.oracles.join()
         self.plans: dict[str, TaskPlan] = {}
@@ -74,13 +76,13 @@ class Worker:
 
     def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int, exclusive: bool) -> Evaluation:
         source, problem = as_module.module_source(candidate, task.function)
-        submission = Submission(task, candidate, source, options, self.builder)
+        submission = Submission(task, candidate, source, options, self.builder, self.devices)
         if options.strict_kernelbench:
             return judge_strict(submission, problem, self.gpu)
         small = options.small_sizes and self.gpu is None
         plan = self.plan(task, SMALL_BUDGET if small else None)
         with self.oracles.lent(task) as oracle:
-            case = Case(task, candidate, source, options, self.builder, seed, plan, oracle)
+            case = Case(task, candidate, source, options, self.builder, self.devices, seed, plan, oracle)
             if self.gpu is not None and candidate.language != "cpp":  # C++ candidates have no kernels for a GPU
                 return judge_on_gpu(case, problem, self.gpu, exclusive)
             return judge(case, problem)
@@ -127,6 +129,7 @@ class Worker:
 
     def close(self) -> None:
         self.builder.close()
+        self.devices.close()
         self.oracles.close()
 
 

@@ -17,32 +17,17 @@ from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.candidate_client import Answered, CandidateClient
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
+from kernelwright.evaluation.processes.device_client import soon
 from kernelwright.evaluation.processes.pool import Child, ChildLimits
 from kernelwright.evaluation.processes.roles import Role
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import Outline, Trial, TrialData
 from kernelwright.records import Finding
 
-LINK_BYTES = 1 << 20
-"""The send buffer of a record stream."""
-
-
-def start(case: Case, options: EvalOptions, sampled: ChildLimits | None = None) -> tuple[Child, Child]:
-    """Returns a fresh runner and its device process, joined by a record stream; a device for a size too large to run
-    gets the limits `sampled`."""
-    ours, theirs = socket.socketpair()
-    for end in (ours, theirs):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LINK_BYTES)
-    cpu = int(options.timeout * 2) + 5
-    role: Role = "sampled_device" if sampled is not None else "device"
-    device = case.pool.spawn(role, sampled or ChildLimits(cpu, options.memory_mb), link=theirs)
-    preload = ("triton",) if triton_support.wanted(case.source) else ()
-    try:
-        runner = case.pool.spawn("handles", ChildLimits(cpu, options.memory_mb), preload=preload, link=ours)
-    except BaseException:
-        device.end()
-        raise
-    return runner, device
+OPEN_SECONDS = 20.0
+"""Seconds that a device process may take to begin with a candidate on a busy machine."""
+FORGET_SECONDS = 1.0
+"""Seconds that it may take to unmap a candidate's memory; a process that is busy with a launch takes longer, and ends."""
 
 
 class ProgramClient(CandidateClient):
@@ -54,12 +39,28 @@ class ProgramClient(CandidateClient):
         self, case: Case, options: EvalOptions | None = None, sampled: ChildLimits | None = None
     ) -> None:
         options = options or case.options
-        runner, self.device = start(case, options, sampled)
+        role: Role = "sampled_device" if sampled is not None else "device"
+        self.device = case.devices.take(role, sampled or ChildLimits(memory_mb=options.memory_mb))
+        self.sound = False
+        """True while the device process may serve another candidate afterwards."""
+        try:
+            link = self.device.open(soon(OPEN_SECONDS), memory_mb=options.memory_mb, rule=case.rule)
+            runner = self._runner(case, options, link)
+        except BaseException:
+            self.device.end()
+            raise
+        self.sound = True
+        self._devices = case.devices
         super().__init__(case.candidate, case.source, options, case.pool, case.builder, runner)
         self.seen = messages.DeviceReport()
         """The device process's last report."""
         self.rule = case.rule
-        self._device(kind="open", memory_mb=options.memory_mb, rule=case.rule)
+
+    @staticmethod
+    def _runner(case: Case, options: EvalOptions, link: socket.socket) -> Child:
+        cpu = int(options.timeout * 2) + 5
+        preload = ("triton",) if triton_support.wanted(case.source) else ()
+        return case.pool.spawn("handles", ChildLimits(cpu, options.memory_mb), preload=preload, link=link)
 
     def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
         """Constructs the model, and writes the reference's weights to its places. Raises `Failed`."""
@@ -139,10 +140,12 @@ class ProgramClient(CandidateClient):
         """Sends one message to the device process. Raises `Failed`."""
         started = time.monotonic()
         try:
-            answer = self.device.ask(header, tensors, started + max(1.0, self.left))
+            answer = self.device.ask(header, tensors, soon(self.left))
         except ChannelTimeout:
+            self.sound = False
             raise Failed("timeout", f"its launches did not end within {self.options.timeout:g} s") from None
         except ChannelClosed:
+            self.sound = False
             raise self._device_death() from None
         finally:
             self.left -= time.monotonic() - started
@@ -167,7 +170,7 @@ class ProgramClient(CandidateClient):
         return Failed("rejected", f"{rule}: {what}"[:500], finding)
 
     def _device_death(self) -> Failed:
-        fate = self.device.natural_fate()
+        fate = self.device.child.natural_fate()
         if fate.rss_mb > self.options.memory_mb * 0.9:
             return Failed("runtime_error", f"out of device memory: it reached {fate.rss_mb} MB", cause="memory")
         return Failed("timeout", f"its launches used up the processor time ({fate})")
@@ -182,9 +185,20 @@ class ProgramClient(CandidateClient):
         return self._refusal() or super()._failure(raised, where)
 
     def close(self) -> None:
-        """Ends both processes."""
+        """Ends the runner, and returns the device process."""
         super().close()
-        self.device.end()
+        if self.sound and self._forgotten():
+            self._devices.give_back(self.device)
+        else:
+            self.device.end()
+
+    def _forgotten(self) -> bool:
+        """Has the device process forget the candidate; returns False if it is still busy."""
+        try:
+            self.device.ask({"kind": "forget"}, (), time.monotonic() + FORGET_SECONDS)
+        except (ChannelClosed, ChannelTimeout):
+            return False
+        return True
 
 
 def _by_kernels(origins: dict[str, int]) -> bool:

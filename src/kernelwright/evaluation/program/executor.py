@@ -31,17 +31,18 @@ from kernelwright.evaluation.program.glue import Glue, Refused
 from kernelwright.evaluation.program.machine_runtime import MachineRuntime, SampledMachine, label_stores
 from kernelwright.evaluation.program.memory import BadAddress, Memory, OutOfMemory
 from kernelwright.evaluation.program.stream import Record, Stream, StreamClosed
-from kernelwright.machine import LaunchAttributes, Program
+from kernelwright.machine import LaunchAttributes, Program, set_heap_limit
 from kernelwright.machine.runtime import CallFacts, KernelBuildFailed
 
 MAX_MODULES = 256
+HEAP_BYTES = 8 << 20
+"""CUDA's initial limit on the heap of in-kernel malloc."""
 
 
 class Device:
     """The memory, the programs and the facts of one candidate."""
 
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
+    def __init__(self) -> None:
         self.blocks = Memory(1 << 30)
         self.runtime: MachineRuntime | SampledMachine = MachineRuntime(self.blocks)
         self.glue = Glue(self.blocks)
@@ -51,6 +52,7 @@ class Device:
         self._inputs: list[tuple[Place, torch.Tensor]] = []
         self._weights: dict[int, tuple[Place, ...]] = {}
         self._copies: Copies = []
+        self.stream: Stream
 
     def open(self, header: dict[str, Any]) -> None:
         """Sets the limit on memory, the library rule, and the kind of device."""
@@ -336,6 +338,22 @@ class Device:
 
     # Both.
 
+    def drained(self) -> bool:
+        """Executes every record that has arrived; returns False once the candidate has closed its stream."""
+        try:
+            self._drain()
+        except StreamClosed:
+            return False
+        return True
+
+    def forget(self) -> None:
+        """Unmaps all memory and closes the stream."""
+        self.blocks.clear()
+        self.modules.clear()
+        set_heap_limit(HEAP_BYTES)
+        if hasattr(self, "stream"):
+            self.stream.sock.close()
+
     def _drain(self) -> None:
         """Executes every record that has arrived."""
         while (record := self.stream.next()) is not None:
@@ -370,31 +388,43 @@ _ANSWERING = frozenset(("value", "shaped", "fetch", "download", "module", "sync"
 
 def serve(channel: Channel, level: str, link: socket.socket) -> None:
     """Executes records and answers the judge until it closes the channel."""
-    serve_device(channel, level, Device(Stream(link)))
+    serve_devices(channel, level, link, Device)
 
 
-def serve_device(channel: Channel, level: str, device: Device) -> None:
-    """Serves a device of any kind."""
-    stream = device.stream
+def serve_devices(channel: Channel, level: str, control: socket.socket, kind: type[Device]) -> None:
+    """Serves one candidate after the other, each with a device and a record stream of its own. The judge sends the
+    stream's descriptor through `control` before it sends `open`."""
     channel.send({"kind": "ready", "level": level})
+    device = kind()
     poll = select.poll()
     poll.register(channel, select.POLLIN)
-    poll.register(stream, select.POLLIN)
-    closed = False
+    watched: int | None = None
     while True:
         ready = {fd for fd, _ in poll.poll()}
-        if stream.fileno() in ready and not closed:
-            try:
-                device._drain()
-            except StreamClosed:
-                closed = True
-                poll.unregister(stream)
-        if channel.fileno() in ready:
-            try:
-                message = channel.receive()
-            except ChannelClosed:
-                return
-            _obey(device, channel, message)
+        if watched is not None and watched in ready and not device.drained():
+            poll.unregister(watched)
+            watched = None
+        if channel.fileno() not in ready:
+            continue
+        try:
+            message = channel.receive()
+        except ChannelClosed:
+            return
+        if message.kind in ("open", "forget") and watched is not None:
+            poll.unregister(watched)
+            watched = None
+        if message.kind == "open":
+            device.forget()
+            device = kind()
+            device.stream = Stream(_received(control))
+            watched = device.stream.fileno()
+            poll.register(watched, select.POLLIN)
+        _obey(device, channel, message)
+
+
+def _received(control: socket.socket) -> socket.socket:
+    _, fds, _, _ = socket.recv_fds(control, 16, 1)
+    return socket.socket(fileno=fds[0])
 
 
 def _obey(device: Device, channel: Channel, message: Frame) -> None:
@@ -403,6 +433,9 @@ def _obey(device: Device, channel: Channel, message: Frame) -> None:
         if message.kind == "open":
             device.open(message.header)
             answer: dict[str, Any] = {}
+        elif message.kind == "forget":
+            device.forget()
+            answer = {}
         elif message.kind == "inputs":
             answer = device.inputs(message)
         elif message.kind == "weights":

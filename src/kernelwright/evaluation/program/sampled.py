@@ -19,12 +19,12 @@ import torch
 from kernelwright.errors import DeviceError
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.program import memory, origins
-from kernelwright.evaluation.program.executor import Device, serve_device
+from kernelwright.evaluation.program.executor import Device, serve_devices
 from kernelwright.evaluation.program.forms import Place, dtype_of
 from kernelwright.evaluation.program.glue import Glue
 from kernelwright.evaluation.program.machine_runtime import SampledMachine
 from kernelwright.evaluation.program.memory import Memory
-from kernelwright.evaluation.program.stream import Record, Stream
+from kernelwright.evaluation.program.stream import Record
 from kernelwright.machine.sampled import BLOCKS
 from kernelwright.records import LibraryRule
 
@@ -176,5 +176,5 @@ def _repeat(address: int, nbytes: int, sample: bytes) -> None:
 
 def serve(channel: Channel, level: str, link: socket.socket) -> None:
     """Executes records and answers the judge until it closes the channel."""
-    serve_device(channel, level, SampledDevice(Stream(link)))
+    serve_devices(channel, level, link, SampledDevice)
 
