@@ -18,6 +18,8 @@ from kernelwright.evaluation.tensor_bytes import TensorBytes
 
 LINK_BYTES = 1 << 20
 """The send buffer of a record stream."""
+FORGET_SECONDS = 1.0
+"""Seconds that a process may take to unmap a candidate's memory."""
 MOST_SERVED = 500
 """The candidates that one process serves, so that nothing can grow for ever."""
 
@@ -56,6 +58,18 @@ class Device:
         """Sends one message and waits for the answer; raises `ChannelClosed` or `ChannelTimeout`."""
         return self.child.ask(header, tensors, deadline)
 
+    def forget(self) -> None:
+        """Has the process unmap the candidate's memory, without waiting for it. Raises `ChannelClosed`."""
+        self.child.channel.send({"kind": "forget"}, (), time.monotonic() + FORGET_SECONDS)
+
+    def forgot(self) -> bool:
+        """Tells whether the process has forgotten its last candidate; one that is busy with a launch has not."""
+        try:
+            self.child.channel.receive(time.monotonic() + FORGET_SECONDS)
+        except (ChannelClosed, ChannelTimeout):
+            return False
+        return True
+
     def end(self) -> None:
         """Ends the process."""
         self._control.close()
@@ -76,11 +90,18 @@ class Devices:
             found = next((d for d in self._idle if d.key == (role, limits)), None)
             if found is not None:
                 self._idle.remove(found)
-                return found
+        if found is not None and found.forgot():
+            return found
+        if found is not None:
+            found.end()
         return Device(self._pool, role, limits)
 
     def give_back(self, device: Device) -> None:
         """Keeps a process for the next candidate, after a judgement in which nothing unusual happened."""
+        try:
+            device.forget()
+        except (ChannelClosed, ChannelTimeout):
+            device.served = MOST_SERVED
         if device.served >= MOST_SERVED:
             device.end()
             return

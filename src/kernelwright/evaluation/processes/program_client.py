@@ -26,8 +26,6 @@ from kernelwright.records import Finding
 
 OPEN_SECONDS = 20.0
 """Seconds that a device process may take to begin with a candidate on a busy machine."""
-FORGET_SECONDS = 1.0
-"""Seconds that it may take to unmap a candidate's memory; a process that is busy with a launch takes longer, and ends."""
 
 
 class ProgramClient(CandidateClient):
@@ -187,18 +185,10 @@ class ProgramClient(CandidateClient):
     def close(self) -> None:
         """Ends the runner, and returns the device process."""
         super().close()
-        if self.sound and self._forgotten():
+        if self.sound:
             self._devices.give_back(self.device)
         else:
             self.device.end()
-
-    def _forgotten(self) -> bool:
-        """Has the device process forget the candidate; returns False if it is still busy."""
-        try:
-            self.device.ask({"kind": "forget"}, (), time.monotonic() + FORGET_SECONDS)
-        except (ChannelClosed, ChannelTimeout):
-            return False
-        return True
 
 
 def _by_kernels(origins: dict[str, int]) -> bool:
