@@ -18,6 +18,7 @@ import importlib.abc
 import linecache
 import os
 import sys
+import threading
 import types
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -74,6 +75,8 @@ class Runner:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
+        self._asking = threading.Lock()
+        """Held while the judge is asked, since candidates build in several threads."""
         self.runtime: Any = self.make_runtime()
         self.operators = fake_cuda.OperatorLog()
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
@@ -137,8 +140,9 @@ class Runner:
 
     def _build(self, request: BuildRequest) -> BuildResult:
         """Asks the builder, through the judge. Raises `ChannelClosed` when the judge is gone."""
-        self.channel.send({"kind": "build", "request": dataclasses.asdict(request)})
-        answer = self.channel.receive()
+        with self._asking:
+            self.channel.send({"kind": "build", "request": dataclasses.asdict(request)})
+            answer = self.channel.receive()
         return BuildResult.from_fields(answer.header["result"])
 
     def install(self) -> None:

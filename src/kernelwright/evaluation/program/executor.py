@@ -289,8 +289,12 @@ class Device:
             if isinstance(labels, int) and labels == memory.GIVEN:
                 labels = memory.MOVED
                 self.glue.keep(block.flat[at : at + nbytes])
+        marks = block.shadow.marks(at, nbytes) if source_variable is None and block.shadow is not None else None
         if self._variable(to, nbytes) is None:
             self.blocks.write(to, nbytes, labels)
+            target = self.blocks.holding(to, nbytes)
+            if marks is not None and target.shadow is not None:  # unwritten bytes stay unwritten
+                target.shadow.copy_from(to - target.address, marks)
         ctypes.memmove(to, source, nbytes)
 
     def _variable(self, address: int, nbytes: int) -> Program | None:

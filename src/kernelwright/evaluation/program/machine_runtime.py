@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation.program import memory
 from kernelwright.evaluation.program.memory import Memory
 from kernelwright.machine import Allocation
 from kernelwright.machine.runtime import Runtime
@@ -50,4 +49,4 @@ def label_stores(blocks: Memory, written: Iterable[tuple[int, int]], before: dic
     """Labels as the kernel's the blocks into which a launch has stored; `before` has the bytes stored earlier."""
     for address, nbytes in written:
         if nbytes > before.get(address, 0) and address in blocks.blocks:
-            blocks.blocks[address].mark(memory.KERNEL)
+            blocks.stored(address)

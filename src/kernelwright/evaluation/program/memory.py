@@ -18,13 +18,13 @@ import torch
 from kernelwright.backends.device_addresses import HIGH, LOW
 from kernelwright.evaluation.program.forms import Place, dtype_of
 from kernelwright.machine import Allocation
+from kernelwright.machine.device_memory import POISON, Shadow
 
 UNWRITTEN, KERNEL, CONSTANT, FIXED, GIVEN, MOVED, GLUE, HOST = range(8)
 """Labels of bytes, in the order of suspicion. KERNEL: stored by device code of the candidate. CONSTANT: made by
 operators that read no tensor. FIXED: a weight, or computed from weights only. GIVEN: an input. MOVED: an input, moved by
 operators. GLUE: computed by operators. HOST: uploaded by host code that had read values of the call."""
 LABELS = ("unwritten", "kernel", "constant", "fixed", "given", "moved", "glue", "host")
-POISON = 0xFF
 GIVEN_LOW = (LOW + HIGH) // 2
 """Addresses from here on are chosen by the device process, for the judge's tensors; lower ones by the candidate's."""
 _PAGE = mmap.PAGESIZE
@@ -54,6 +54,8 @@ class Block:
     """True for the judge's inputs and weights, which the candidate cannot free."""
     floating: bool = True
     """True while all tensors over it are of a floating-point dtype; integers may steer addresses."""
+    shadow: Shadow | None = None
+    """The bytes that something has written; None if all are."""
     flat: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8), repr=False)
 
     def spread(self) -> torch.Tensor:
@@ -63,8 +65,14 @@ class Block:
         return self.labels
 
     def mark(self, label: int) -> None:
-        """Gives all bytes one label."""
-        self.label, self.labels = label, None
+        """Gives all bytes one label: something writes them all."""
+        self.label, self.labels, self.shadow = label, None, None
+
+    def stored(self) -> None:
+        """Notes that a kernel has stored into the block, at the bytes that its shadow tells."""
+        self.label, self.labels = KERNEL, None
+        if self.shadow is not None and self.shadow.complete():
+            self.shadow = None
 
 
 class Memory:
@@ -92,6 +100,7 @@ class Memory:
         block.flat = torch.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype=torch.uint8)
         if label == UNWRITTEN and not self.sparse:
             ctypes.memset(address, POISON, nbytes)
+            block.shadow = Shadow(nbytes)
         self.blocks[address] = block
         bisect.insort(self._starts, address)
         self.used += nbytes
@@ -162,8 +171,11 @@ class Memory:
             return
         block, size = self.holding(address, 1), dtype_of(dtype).itemsize
         if isinstance(labels, int) and _covers(block, sizes, strides, offset, size):
+            self._written(block)
             block.mark(labels)
             return
+        if block.shadow is not None:
+            block.shadow.elements(offset * size, sizes, strides, size)[...] = 1
         spread = block.spread()
         for byte in range(size):
             view = spread.as_strided(sizes, [s * size for s in strides], offset * size + byte)
@@ -173,10 +185,26 @@ class Memory:
         """Labels a range of bytes that is about to be written. Raises `BadAddress`."""
         block = self.holding(address, nbytes)
         if isinstance(labels, int) and nbytes == block.nbytes:
+            self._written(block)
             block.mark(labels)
             return
         spread, at = block.spread(), address - block.address
+        if block.shadow is not None:
+            block.shadow.mark(at, nbytes)
         spread[at : at + nbytes] = labels
+
+    def stored(self, address: int) -> None:
+        """Notes that a kernel has stored into the block at an address."""
+        block = self.blocks.get(address)
+        if block is not None:
+            had = block.shadow
+            block.stored()
+            if block.shadow is not had:
+                self._table = None
+
+    def _written(self, block: Block) -> None:
+        if block.shadow is not None:
+            self._table = None  # launches need the shadow no more
 
     def changed(self) -> None:
         """Forgets the table of launches, since a block's name or origin is another now."""
@@ -193,7 +221,7 @@ class Memory:
         """Returns all blocks for a launch, sorted by address."""
         if self._table is None:
             blocks = [self.blocks[a] for a in self._starts]
-            self._table = [Allocation(b.address, b.nbytes, b.name, fresh=not b.given) for b in blocks]
+            self._table = [Allocation(b.address, b.nbytes, b.name, shadow=b.shadow) for b in blocks]
         return self._table
 
 

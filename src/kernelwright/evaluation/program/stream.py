@@ -12,6 +12,7 @@ import json
 import select
 import socket
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,10 @@ class Record:
 
 
 class Stream:
-    """One end of the stream. Records are buffered until `flush`; `ask` flushes and waits for the answer."""
+    """One end of the stream. Records are buffered until `flush`; `ask` flushes and waits for the answer.
+
+    Threads may share it. A record may also be written while another one is, by an object that is collected then.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -48,6 +52,8 @@ class Stream:
         """The number of records written."""
         self._waiting = bytearray()
         self._arrived = bytearray()
+        self._lock = threading.RLock()
+        self._flushing = False
 
     def fileno(self) -> int:
         return self.sock.fileno()
@@ -55,19 +61,28 @@ class Stream:
     def write(self, kind: str, *fields: Any, parts: Sequence[bytes | memoryview] = ()) -> None:
         """Appends one record. Raises `StreamClosed` if the other end is gone."""
         text = json.dumps([kind, *fields], separators=(",", ":")).encode("utf-8", "surrogatepass")
-        self._waiting += _HEAD.pack(MAGIC, len(text), len(parts))
-        if parts:
-            self._waiting += struct.pack(f"<{len(parts)}Q", *map(len, parts))
-        self._waiting += text
-        for part in parts:
-            self._waiting += part
-        self.sent += 1
-        if len(self._waiting) >= _FLUSH:
-            self.flush()
+        head = _HEAD.pack(MAGIC, len(text), len(parts)) + struct.pack(f"<{len(parts)}Q", *map(len, parts))
+        whole = b"".join((head, text, *parts))
+        with self._lock:
+            self._waiting += whole
+            self.sent += 1
+            if len(self._waiting) >= _FLUSH:
+                self.flush()
 
     def flush(self) -> None:
         """Sends all buffered records."""
-        view, self._waiting = memoryview(self._waiting), bytearray()
+        with self._lock:
+            if self._flushing:
+                return  # the flush that is under way sends what was written during it
+            self._flushing = True
+            try:
+                while self._waiting:
+                    view, self._waiting = memoryview(self._waiting), bytearray()
+                    self._send(view)
+            finally:
+                self._flushing = False
+
+    def _send(self, view: memoryview) -> None:
         while len(view):
             try:
                 view = view[self.sock.send(view) :]
@@ -78,13 +93,14 @@ class Stream:
 
     def ask(self, kind: str, *fields: Any, parts: Sequence[bytes | memoryview] = ()) -> Record:
         """Sends a record and returns the other end's answer."""
-        self.write(kind, *fields, parts=parts)
-        self.flush()
-        while True:
-            record = self.next()
-            if record is not None:
-                return record
-            self._wait(select.POLLIN)
+        with self._lock:
+            self.write(kind, *fields, parts=parts)
+            self.flush()
+            while True:
+                record = self.next()
+                if record is not None:
+                    return record
+                self._wait(select.POLLIN)
 
     def next(self) -> Record | None:
         """Returns the next whole record that has arrived; None if there is none yet. Raises `StreamClosed`."""
