@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernelwright.backends import values
-from kernelwright.backends.libraries import cudnn
+from kernelwright.backends.libraries import cudnn, library_memory
 
 NAN, INF = math.nan, math.inf
 
@@ -17,7 +17,9 @@ NAN, INF = math.nan, math.inf
 def _run(name: str, choices: list[int], factors: list[float], *tensors: torch.Tensor) -> list[float]:
     """Returns the last tensor after a call, with all memory treated as device memory."""
     packed = [[t.data_ptr(), values.DTYPE_NUMBERS[t.dtype], *t.shape, *t.stride()] for t in tensors]
-    status, made = cudnn.run(name, (choices, factors, *packed), lambda address, nbytes: True)
+    status, made = cudnn.run(
+        name, (choices, factors, *packed), library_memory.in_process(lambda address, nbytes: True, "cuDNN")
+    )
     assert (status, made) == (0, tensors[-1].numel())
     return [float(v) for v in tensors[-1].flatten()]
 

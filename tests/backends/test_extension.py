@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from kernelwright.backends.build import build
-from kernelwright.backends.extension import TO_HOST, Extension, Host, normalised
+from kernelwright.backends.extension import Extension, normalised
+from kernelwright.backends.host_library import TO_HOST, Host
 from kernelwright.backends.host_memory import HOST
 from kernelwright.builds import BuildRequest
 from kernelwright.machine.runtime import Runtime

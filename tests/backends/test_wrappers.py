@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from handle_road import HandleRuntime, OnHandles
 from wrappers import FOLDER, WRAPPERS, Wrapper
 from wrappers_cudnn import CUDNN
 from wrappers_more import MORE, REFUSED
@@ -18,14 +19,16 @@ from kernelwright.builds import BuildRequest
 from kernelwright.machine.runtime import Runtime
 
 
-def load(wrapper: Wrapper, cache: Path) -> tuple[Any, Runtime]:
-    runtime = Runtime(lambda request: build(request, cache))
+def load(wrapper: Wrapper, cache: Path, handles: bool = False) -> tuple[Any, Any]:
+    """Returns a built wrapper's module and the runtime; with `handles`, its CUDA tensors have no bytes here."""
+    runtime: Any = HandleRuntime(cache) if handles else Runtime(lambda request: build(request, cache))
     request = BuildRequest(
         "extension", wrapper.name, wrapper.cuda, wrapper.cpp, wrapper.functions, cuda_flags=wrapper.cuda_flags
     )
     result = runtime.compile(request)
     assert result.status == "ok", (result.missing, result.log)
-    return Extension(result, runtime), runtime
+    extension = Extension(result, runtime)
+    return OnHandles(extension, runtime) if handles else extension, runtime
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS + MORE + CUDNN, ids=lambda w: w.name)
@@ -41,6 +44,23 @@ def test_wrapper_computes_what_it_says(wrapper: Wrapper, cache: Path) -> None:
     assert recorded >= set(wrapper.library)
     facts = runtime.end_call()
     assert facts.launches and facts.own_calls
+    assert not runtime.unsupported and not runtime.faults
+
+
+ON_HANDLES = [w for w in WRAPPERS + MORE + CUDNN if w.name != "torch_library"]
+"""`torch_library` calls registered operators directly: test_handles.py."""
+
+
+@pytest.mark.parametrize("wrapper", ON_HANDLES, ids=lambda w: w.name)
+def test_wrapper_computes_the_same_on_handles(wrapper: Wrapper, cache: Path) -> None:
+    module, runtime = load(wrapper, cache, handles=True)
+    for got, expected in wrapper.check(module):
+        if isinstance(expected, torch.Tensor):
+            torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
+        else:
+            assert got == expected
+    assert {name for name, _ in runtime.library_ops} >= set(wrapper.library)
+    assert any(call[0] == "launch" for call in runtime.calls)
     assert not runtime.unsupported and not runtime.faults
 
 
@@ -67,18 +87,14 @@ ALLOWED = {
     "memcpy": "float s; cudaMemcpy(&s, x.data_ptr(), 4, cudaMemcpyDeviceToHost); return torch::full_like(x, s);",
     "item": "return torch::full_like(x, x[0].item<float>());",
     "host tensor": "auto h = torch::empty({4}); h[0] = x[0]; return torch::full_like(x, *h.data_ptr<float>());",
-    "managed": (
-        "float* p; cudaMallocManaged(&p, 4); cudaMemcpy(p, x.data_ptr(), 4, cudaMemcpyDefault);"
-        " return torch::full_like(x, *p);"
-    ),
 }
 
 
-def _host_code(cache: Path, bodies: dict[str, str]) -> tuple[Any, Runtime]:
+def _host_code(cache: Path, bodies: dict[str, str]) -> tuple[Any, Any]:
     functions = "".join(f"torch::Tensor f{k}(torch::Tensor x) {{ {body} }}\n" for k, body in enumerate(bodies.values()))
     defs = "".join(f'm.def("f{k}", &f{k});' for k in range(len(bodies)))
     source = f"#include <torch/extension.h>\n{functions}PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {defs} }}\n"
-    return load(_Text("host_code", lambda m: [], text=source), cache)
+    return load(_Text("host_code", lambda m: [], text=source), cache, handles=True)
 
 
 @dataclass(frozen=True)

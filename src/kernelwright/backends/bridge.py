@@ -18,12 +18,14 @@ import torch
 
 from kernelwright.backends import values
 from kernelwright.backends.host_memory import HOST, shares
-from kernelwright.backends.libraries import cublas, cudnn
+from kernelwright.backends.libraries import cublas, cudnn, library_memory
 from kernelwright.backends.moves import is_move
 from kernelwright.backends.values import DeviceValue, Handles, Options
+from kernelwright.errors import DeviceError
 
 _LIBRARIES = {"cublas": cublas.run, "cudnn": cudnn.run}
 """The functions that execute the routines of each bridged library."""
+_TITLES = {"cublas": "cuBLAS", "cudnn": "cuDNN"}
 
 
 class Unforwardable(RuntimeError):
@@ -42,9 +44,9 @@ class Bridge:
         self._record = record
         self._overloads: dict[str, list[Any]] = {}
         self.inside: Callable[[int, int], bool] = lambda address, nbytes: False
-        """Tells whether a range of addresses is device memory."""
-        self.quietly: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
-        """A context in which torch operators are not recorded, since they stand in for a library's routine."""
+        """Tells whether a range of addresses is device memory, where this process holds the device's memory."""
+        self.standing_for: Callable[[str], AbstractContextManager[Any]] = lambda _routine: contextlib.nullcontext()
+        """A context in which torch operators are recorded as a library's routine, by name, and not as themselves."""
 
     def run(self, name: str, args: Sequence[Any], cuda: bool) -> tuple[Any, bool]:
         """Returns the operator's result and whether its tensors count as CUDA tensors; `cuda`: an input is one.
@@ -59,8 +61,8 @@ class Bridge:
             raise Unforwardable(args[0])
         library, colon, routine = name.partition(":")
         if colon and library in _LIBRARIES:
-            with self.quietly():
-                result, made = _LIBRARIES[library](routine, args, self.inside)
+            with self.standing_for(routine):
+                result, made = _LIBRARIES[library](routine, args, self._memory(_TITLES[library]))
             self._record(routine, made)
             return result, cuda
         schema, name = name, name.partition(".")[0]
@@ -69,7 +71,7 @@ class Bridge:
             result = special(args)
             if name == "to":
                 source, cuda = cuda and args[0] not in HOST, _target_device(args, cuda)
-                if source != cuda and not values.real_cuda:
+                if source != cuda and not values.real_cuda and values.handle_runtime is None:
                     result = result.clone() if shares(result, args[0]) else result
                     if cuda:  # the clone inherits the host mark of its source, but moves to the device
                         HOST.discard(result)
@@ -79,6 +81,12 @@ class Bridge:
             tensors = [a for a in (*args, result) if isinstance(a, torch.Tensor)]
             self._record(name, max((t.numel() for t in tensors), default=0))
         return result, cuda
+
+    def _memory(self, library: str) -> library_memory.Memory:
+        """Returns the device's memory, as the running call sees it."""
+        if values.handle_runtime is not None:
+            return library_memory.handles(values.handle_runtime, library)
+        return library_memory.in_process(self.inside, library)
 
     def _schema_call(self, name: str, args: Sequence[Any]) -> Any:
         """Calls an operator by full name (`sum.dim_IntList`), or by base name with the overload that fits `args`."""
@@ -163,15 +171,18 @@ def _fits(value: Any, kind: str) -> bool:
 
 def _place(cuda: bool) -> str:
     """Returns the torch device for a CUDA or host tensor in this process."""
-    return "cuda" if cuda and values.real_cuda else "cpu"
+    if not cuda:
+        return "cpu"
+    return "cuda" if values.real_cuda else "meta" if values.handle_runtime is not None else "cpu"
 
 
 def poisoned(tensor: torch.Tensor) -> torch.Tensor:
     """Fills fresh memory with poison: NaN, True, or for integers the value 0x5A.
 
     Does nothing on a GPU, where the runner poisons memory in advance: filling it here would cost the candidate time.
+    Handles have no memory here; the process that executes the program poisons theirs.
     """
-    if values.real_cuda or values.bare:
+    if values.real_cuda or values.bare or values.handle_runtime is not None:
         return tensor
     if tensor.is_floating_point() or tensor.is_complex():
         return tensor.fill_(float("nan"))
@@ -195,7 +206,6 @@ _FACTORIES: dict[str, Callable[..., torch.Tensor]] = {
     "scalar_tensor": torch.scalar_tensor,
     "tril_indices": torch.tril_indices,
     "triu_indices": torch.triu_indices,
-    "tensor": torch.tensor,
 }
 _NO_GRAD_FACTORIES = frozenset(("tril_indices", "triu_indices"))
 
@@ -209,14 +219,16 @@ def _factory(name: str, args: Sequence[Any]) -> tuple[torch.Tensor, bool]:
     if name == "from_blob":
         if options.cuda and values.real_cuda:
             raise Unforwardable("torch::from_blob of device memory")
-        return _from_blob(plain, options), options.cuda
+        blob = _from_blob if values.handle_runtime is None else _blob_of_either
+        return blob(plain, options), options.cuda
     if name == "empty":
         form: dict[str, Any] = {"memory_format": options.format} if options.format is not None else {}
         made = poisoned(torch.empty(plain[0], **fields, **form))
     elif name == "empty_strided":
         made = poisoned(torch.empty_strided(plain[0], plain[1], **fields))
-    elif name == "tensor_bool":
-        made = torch.tensor([bool(v) for v in plain[0]], **fields)
+    elif name in ("tensor", "tensor_bool"):  # values of the host's
+        data = [bool(v) for v in plain[0]] if name == "tensor_bool" else plain[0]
+        made = torch.tensor(data, dtype=options.dtype).to(fields["device"])
     elif name in _FACTORIES:
         made = _FACTORIES[name](*plain, **fields)
     else:
@@ -236,6 +248,23 @@ def _from_blob(plain: Sequence[Any], options: Options) -> torch.Tensor:
         return torch.empty(sizes, dtype=dtype)
     buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     return torch.frombuffer(buffer, dtype=dtype, count=count).as_strided(sizes, strides)
+
+
+def _blob_of_either(plain: Sequence[Any], options: Options) -> torch.Tensor:
+    """Wraps memory of the host, or device memory that compiled code knows by its address, in a tensor."""
+    address, sizes, strides = plain
+    on_device = values.handle_runtime.is_device(address)
+    if on_device and not options.cuda:
+        raise DeviceError("CUDA error: a CPU tensor over device memory (torch::from_blob without a CUDA device)")
+    if not on_device and options.cuda and all(sizes):
+        raise RuntimeError("The specified pointer resides on host memory and is not registered with any CUDA device.")
+    if not options.cuda:
+        return _from_blob(plain, options)
+    dtype, strides = options.dtype or torch.float32, strides or _contiguous_strides(sizes)
+    if not all(sizes):
+        return torch.empty(sizes, dtype=dtype, device="meta")
+    made: torch.Tensor = values.handle_runtime.tensor_at(address, dtype, list(sizes), list(strides))
+    return made
 
 
 def _contiguous_strides(sizes: Sequence[int]) -> list[int]:
@@ -269,7 +298,9 @@ def _like(name: str, args: Sequence[Any], cuda: bool) -> tuple[torch.Tensor, boo
 def _to(args: Sequence[Any]) -> torch.Tensor:
     """Runs `tensor.to(...)` in all C++ forms: dtype, device, options, another tensor, flags, memory format."""
     tensor, dtype, copy, format_ = args[0], None, False, None
-    where = {"device": _place(_target_device(args, tensor.is_cuda))} if values.real_cuda else {}
+    where: dict[str, Any] = {}
+    if values.real_cuda or values.handle_runtime is not None:
+        where = {"device": _place(_target_device(args, values.on_cuda(tensor, True)))}
     flags = [a for a in args[1:] if isinstance(a, bool)]
     for a in args[1:]:
         if isinstance(a, torch.dtype):
@@ -293,6 +324,8 @@ def _target_device(args: Sequence[Any], cuda: bool) -> bool:
             return a.cuda
         if isinstance(a, Options) and a.device_given:
             return a.cuda
+        if isinstance(a, torch.Tensor):
+            return values.on_cuda(a, cuda)
     return cuda
 
 
@@ -333,7 +366,7 @@ _SPECIAL: dict[str, Callable[[Sequence[Any]], Any]] = {
     "view": _size_of_view,
     "item": lambda args: args[0].item(),
     "requires_grad": lambda args: args[0].requires_grad_(args[1]),
-    "is_alias_of": lambda args: args[0].untyped_storage().data_ptr() == args[1].untyped_storage().data_ptr(),
+    "is_alias_of": lambda args: args[0].untyped_storage()._cdata == args[1].untyped_storage()._cdata,
     "manual_seed": lambda args: torch.manual_seed(args[0]) is not None,
     "grad_enabled": lambda args: torch.is_grad_enabled(),
     "set_grad_enabled": _set_grad_enabled,

@@ -33,7 +33,7 @@ DEVICE_INCLUDE = HERE.parent / "machine" / "include"
 TENSOR_MAP = HERE.parent / "machine" / "csrc" / "copies" / "tensor_map.h"
 ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
 """The only header shared by host and device; the rest of its folder must not be on the host's include path."""
-LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "launch_ex", "cublas", "gpu"), ("module", "fence"))
+LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "launch_ex", "cublas", "gpu"), ("module", "guard"))
 """Sources compiled as one unit each: parsing the headers takes most of the time."""
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 DEFAULT_FLAGS = ("-std=gnu++20", "-O0")

@@ -1,8 +1,8 @@
 """Registers the operators of an extension's TORCH_LIBRARY blocks with torch in the runner.
 
 Their compiled functions are bound like those of a module; here they get schema and dispatch key. Without a GPU the
-tensors of a CUDA candidate are CPU tensors: its CUDA implementation is registered for the CPU key, and its CPU
-implementation is dropped.
+CUDA tensors of a candidate are tensors of another device, and its CUDA implementation is registered for that device's
+key. Where they are CPU tensors, its CPU implementation is dropped.
 """
 
 from __future__ import annotations
@@ -46,10 +46,13 @@ def entries(library: ctypes.CDLL) -> Iterator[OperatorEntry]:
         index += 1
 
 
-def register(library: ctypes.CDLL, cuda: bool, bound: Callable[[int, str], Callable[..., Any]]) -> int:
+def register(library: ctypes.CDLL, pretended: str, bound: Callable[[int, str], Callable[..., Any]]) -> int:
     """Registers the operators of the last loaded extension and returns their number. Raises RuntimeError like torch for
-    a second definition, a malformed schema or an implementation without definition. `bound` maps a function index
-    and name to a Python function."""
+    a second definition, a malformed schema or an implementation without definition.
+
+    `pretended` is the dispatch key of the tensors that stand for CUDA tensors in this process, empty if none do.
+    `bound` maps a function index and name to a Python function.
+    """
     if library.kw_run_libraries():
         raise RuntimeError(library.kw_error_text().decode(errors="replace"))
     found = list(entries(library))
@@ -61,15 +64,19 @@ def register(library: ctypes.CDLL, cuda: bool, bound: Callable[[int, str], Calla
                 made.define(entry.schema)
         for entry in found:
             if entry.space == space and entry.function >= 0:
-                _implement(made, entry, cuda, bound)
+                _implement(made, entry, pretended, bound)
     return len(found)
 
 
-def _implement(made: Any, entry: OperatorEntry, cuda: bool, bound: Callable[[int, str], Callable[..., Any]]) -> None:
+def _implement(
+    made: Any, entry: OperatorEntry, pretended: str, bound: Callable[[int, str], Callable[..., Any]]
+) -> None:
     name = entry.schema.split("(")[0].strip()
-    keys = {"CUDA": ("CPU", "CUDA") if cuda else ("CUDA",), "CPU": () if cuda else ("CPU",)}.get(
-        entry.key, (entry.key,)
-    )
+    keys: tuple[str, ...] = (entry.key,)
+    if entry.key == "CUDA" and pretended:
+        keys = ("CPU", "CUDA") if pretended == "CPU" else (pretended,)
+    if entry.key == "CPU" and pretended == "CPU":
+        keys = ()
     if entry.key in _LEFT_OUT:
         return
     if entry.key in ("", "CatchAll"):

@@ -71,12 +71,32 @@ class Options(NamedTuple):
     device_given: bool
     requires_grad: bool
     format: torch.memory_format | None = None
+    pinned: bool = False
 
 
 real_cuda = False
-"""Tells whether tensors are on a real GPU. Otherwise all are in host memory, and CUDA tensors are only marked so."""
+"""Tells whether tensors are on a real GPU."""
+handle_runtime: Any = None
+"""The runtime of the running call if its CUDA tensors are handles: of device `meta`, with an address and no bytes here.
+
+Without it and without a real GPU, all tensors are in host memory, and CUDA tensors are only marked so.
+"""
 bare = False
 """Turns off poisoning of fresh memory, for processes that run no kernels."""
+
+
+_without_functions: Any = torch._C.DisableTorchFunction
+"""Captured at import, before a candidate can patch it."""
+
+
+def on_cuda(tensor: torch.Tensor, marked: bool) -> bool:
+    """Tells whether a tensor counts as a CUDA tensor; `marked` is the answer where only a mark tells."""
+    if real_cuda:
+        return tensor.is_cuda
+    if handle_runtime is None:
+        return marked
+    with _without_functions():  # torch's modes answer for the device that a handle stands for
+        return tensor.is_meta
 
 
 class DeviceValue(NamedTuple):
@@ -96,8 +116,7 @@ class Handles:
     def add(self, tensor: torch.Tensor, cuda: bool) -> int:
         """Returns a new handle with a reference count of one."""
         handle, self._next = self._next, self._next + 1
-        cuda = tensor.is_cuda if real_cuda else cuda
-        self._tensors[handle] = (tensor, cuda)
+        self._tensors[handle] = (tensor, on_cuda(tensor, cuda))
         self._counts[handle] = 1
         return handle
 
@@ -124,27 +143,39 @@ class Handles:
     def meta(self, handle: int, keep: list[Any]) -> Meta:
         """Returns a handle's metadata; appends the memory that it points to to `keep`."""
         tensor, cuda = self._tensors[handle]
-        sizes = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
-        strides = (ctypes.c_int64 * tensor.dim())(*tensor.stride())
-        flags = int(cuda) | (2 if tensor.requires_grad else 0) | (4 if tensor.is_contiguous() else 0)
-        if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
-            flags |= 8
-        elif tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d):
-            flags |= 8
-        meta = Meta(
-            handle,
-            tensor.data_ptr() or None,
-            DTYPE_NUMBERS[tensor.dtype],
-            tensor.dim(),
-            flags,
-            tensor.element_size(),
-            tensor.numel(),
-            tensor.storage_offset(),
-            sizes,
-            strides,
-        )
-        keep += [sizes, strides, meta]
-        return meta
+        with _without_functions():
+            return _meta(handle, tensor, cuda, keep)
+
+
+def _meta(handle: int, tensor: torch.Tensor, cuda: bool, keep: list[Any]) -> Meta:
+    sizes = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
+    strides = (ctypes.c_int64 * tensor.dim())(*tensor.stride())
+    flags = int(cuda) | (2 if tensor.requires_grad else 0) | (4 if tensor.is_contiguous() else 0)
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        flags |= 8
+    elif tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d):
+        flags |= 8
+    meta = Meta(
+        handle,
+        address(tensor) or None,
+        DTYPE_NUMBERS[tensor.dtype],
+        tensor.dim(),
+        flags,
+        tensor.element_size(),
+        tensor.numel(),
+        tensor.storage_offset(),
+        sizes,
+        strides,
+    )
+    keep += [sizes, strides, meta]
+    return meta
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Returns the address of a tensor's first element, 0 for an empty tensor."""
+    if not tensor.numel() or handle_runtime is None:
+        return tensor.data_ptr()
+    return int(handle_runtime.address_of(tensor))
 
 
 def read(value: Value, handles: Handles) -> Any:
@@ -169,7 +200,8 @@ def read(value: Value, handles: Handles) -> Any:
     if tag == OPTIONS:
         dtype = DTYPES[value.i] if value.i >= 0 else None
         format_ = MEMORY_FORMATS[(value.aux >> 4) - 1] if value.aux >> 4 else None
-        return Options(dtype, bool(value.aux & 1), bool(value.aux & 4), bool(value.aux & 2), format_)
+        cuda, requires_grad, device_given, pinned = (bool(value.aux >> k & 1) for k in range(4))
+        return Options(dtype, cuda, device_given, requires_grad, format_, pinned)
     if tag == MEMORY_FORMAT:
         return MEMORY_FORMATS[value.i]
     if tag == LAYOUT:
@@ -224,7 +256,8 @@ def write(value: Value, item: Any, handles: Handles, keep: list[Any], cuda: bool
     elif isinstance(item, torch.dtype):
         value.tag, value.i = DTYPE, DTYPE_NUMBERS[item]
     elif isinstance(item, torch.device):
-        value.tag, value.i, value.aux = DEVICE, int(item.type == "cuda"), -1 if item.index is None else item.index
+        value.tag, value.i = DEVICE, int(item.type in ("cuda", "meta"))  # a handle's device is `meta`
+        value.aux = -1 if item.index is None else item.index
     elif isinstance(item, (list, tuple, dict)):
         items = [part for pair in item.items() for part in pair] if isinstance(item, dict) else item
         values = (Value * max(1, len(items)))()

@@ -124,8 +124,6 @@ class Runtime:
         """Called with tensors that the candidate's host functions make over their own memory."""
         self.quietly: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
         """A context in which the runner records no torch operators; the library call itself is recorded instead."""
-        self.reachable: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
-        """A context in which code other than the candidate's may access device memory."""
         self.textures: dict[int, Texture] = {}
         """Live texture and surface objects by handle; every launch gets all of them."""
         self.printed: list[str] = []
@@ -238,24 +236,23 @@ class Runtime:
         table = self._named(self.allocations(), program, kernel, args)
         watch = self._watched < WATCHED
         try:
-            with self.reachable():
-                report = program.launch(
-                    kernel,
-                    three(grid),
-                    three(block),
-                    list(args),
-                    shared_bytes,
-                    table,
-                    LaunchOptions(
-                        budget=self.budget,
-                        order=list(ORDERS)[self._calls % len(ORDERS)],
-                        seed=self._calls,
-                        textures=tuple(self.textures.values()),
-                        watch=watch,
-                        poison=POISONS[self._calls % len(POISONS)],
-                        attributes=attributes,
-                    ),
-                )
+            report = program.launch(
+                kernel,
+                three(grid),
+                three(block),
+                list(args),
+                shared_bytes,
+                table,
+                LaunchOptions(
+                    budget=self.budget,
+                    order=list(ORDERS)[self._calls % len(ORDERS)],
+                    seed=self._calls,
+                    textures=tuple(self.textures.values()),
+                    watch=watch,
+                    poison=POISONS[self._calls % len(POISONS)],
+                    attributes=attributes,
+                ),
+            )
         except MachineFault as fault:
             self._print(fault.printed)
             self.faults.append(fault.fault)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernelwright.backends import values
-from kernelwright.backends.libraries.library_memory import Inside, strided, wide
+from kernelwright.backends.libraries.library_memory import Memory, wide
 
 SUCCESS, INVALID_VALUE = 0, 7
 
@@ -22,13 +22,7 @@ class Refused(ValueError):
     """Raised for arguments for which cuBLAS returns CUBLAS_STATUS_INVALID_VALUE."""
 
 
-def _strided(
-    address: int, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, inside: Inside
-) -> torch.Tensor:
-    return strided(address, sizes, strides, dtype, inside, "cuBLAS")
-
-
-def _gemm(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+def _gemm(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> int:
     ta, tb, m, n, k, alpha, beta, packed, count = args
     a, b, c = packed[0:4], packed[4:8], packed[8:12]
     shapes = (((k, m) if ta else (m, k)), ((n, k) if tb else (k, n)), (m, n))
@@ -38,7 +32,7 @@ def _gemm(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
             raise Refused
         kind = values.DTYPES[type_]
         assert kind is not None
-        tensors.append(_strided(address, (count, rows, columns), (step, 1, leading), kind, inside))
+        tensors.append(memory(address, (count, rows, columns), (step, 1, leading), kind))
     left = wide(tensors[0].transpose(1, 2) if ta else tensors[0])
     right = wide(tensors[1].transpose(1, 2) if tb else tensors[1])
     product = torch.matmul(left, right) * alpha
@@ -50,7 +44,7 @@ _RELU, _BIAS, _GELU = 2, 4, 32
 """Bits of cublasLtEpilogue_t."""
 
 
-def _lt_matrix(numbers: Sequence[int], count: int, inside: Inside) -> torch.Tensor:
+def _lt_matrix(numbers: Sequence[int], count: int, memory: Memory) -> torch.Tensor:
     """Returns a (batch, rows, columns) tensor from: address, leading, step, type, rows, columns, order."""
     address, leading, step, type_, rows, columns, order = numbers
     if leading < max(1, columns if order else rows):
@@ -58,14 +52,14 @@ def _lt_matrix(numbers: Sequence[int], count: int, inside: Inside) -> torch.Tens
     kind = values.DTYPES[type_]
     assert kind is not None
     strides = (step, leading, 1) if order else (step, 1, leading)
-    return _strided(address, (count, rows, columns), strides, kind, inside)
+    return memory(address, (count, rows, columns), strides, kind)
 
 
-def _lt_matmul(_dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+def _lt_matmul(_dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> int:
     """Computes `D = epilogue(alpha * op(A) op(B) + beta * C + bias)`, one bias per row; GELU by tanh, as cuBLAS."""
     alpha, beta, packed, count = args
     ta, tb, epilogue, bias, bias_type = packed[28:]
-    a, b, c, d = (_lt_matrix(packed[7 * i : 7 * i + 7], count, inside) for i in range(4))
+    a, b, c, d = (_lt_matrix(packed[7 * i : 7 * i + 7], count, memory) for i in range(4))
     left = wide(a.transpose(1, 2) if ta else a)
     right = wide(b.transpose(1, 2) if tb else b)
     if left.shape[2] != right.shape[1] or (left.shape[1], right.shape[2]) != d.shape[1:] or c.shape != d.shape:
@@ -75,7 +69,7 @@ def _lt_matmul(_dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
     if epilogue & _BIAS:
         kind = values.DTYPES[bias_type]
         assert kind is not None
-        made = made + wide(_strided(bias, (d.shape[1],), (1,), kind, inside))[:, None]
+        made = made + wide(memory(bias, (d.shape[1],), (1,), kind))[:, None]
     if epilogue & _RELU:
         made = made.relu()
     if epilogue & _GELU:
@@ -84,76 +78,76 @@ def _lt_matmul(_dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
     return SUCCESS
 
 
-def _vector(address: int, n: int, step: int, dtype: torch.dtype, inside: Inside) -> torch.Tensor:
+def _vector(address: int, n: int, step: int, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     if step < 1:
         raise Refused
-    return _strided(address, (n,), (step,), dtype, inside)
+    return memory(address, (n,), (step,), dtype)
 
 
-def _gemv(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+def _gemv(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> int:
     op, m, n, alpha, beta, a, leading, x, incx, y, incy = args
-    matrix = _strided(a, (m, n), (1, leading), dtype, inside)
+    matrix = memory(a, (m, n), (1, leading), dtype)
     matrix = matrix.t() if op else matrix
-    target = _vector(y, matrix.shape[0], incy, dtype, inside)
-    product = matrix @ _vector(x, matrix.shape[1], incx, dtype, inside) * alpha
+    target = _vector(y, matrix.shape[0], incy, dtype, memory)
+    product = matrix @ _vector(x, matrix.shape[1], incx, dtype, memory) * alpha
     target.copy_(product if beta == 0 else product + target * beta)
     return SUCCESS
 
 
-def _ger(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+def _ger(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> int:
     m, n, alpha, x, incx, y, incy, a, leading = args
-    outer = torch.outer(_vector(x, m, incx, dtype, inside), _vector(y, n, incy, dtype, inside))
-    _strided(a, (m, n), (1, leading), dtype, inside).add_(outer, alpha=alpha)
+    outer = torch.outer(_vector(x, m, incx, dtype, memory), _vector(y, n, incy, dtype, memory))
+    memory(a, (m, n), (1, leading), dtype).add_(outer, alpha=alpha)
     return SUCCESS
 
 
-def _geam(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+def _geam(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> int:
     ta, tb, m, n, alpha, a, lda, beta, b, ldb, c, ldc = args
-    target = _strided(c, (m, n), (1, ldc), dtype, inside)
-    total = torch.zeros(m, n, dtype=dtype)
+    target = memory(c, (m, n), (1, ldc), dtype)
+    total = target.new_zeros((m, n))
     for scale, transposed, address, leading in ((alpha, ta, a, lda), (beta, tb, b, ldb)):
         if scale != 0:
             shape = (n, m) if transposed else (m, n)
-            part = _strided(address, shape, (1, leading), dtype, inside)
+            part = memory(address, shape, (1, leading), dtype)
             total += (part.t() if transposed else part) * scale
     target.copy_(total)
     return SUCCESS
 
 
-def _axpy(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+def _axpy(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> int:
     n, alpha, x, incx, y, incy = args
-    _vector(y, n, incy, dtype, inside).add_(_vector(x, n, incx, dtype, inside), alpha=alpha)
+    _vector(y, n, incy, dtype, memory).add_(_vector(x, n, incx, dtype, memory), alpha=alpha)
     return SUCCESS
 
 
-def _scal(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+def _scal(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> int:
     n, alpha, x, incx = args
-    _vector(x, n, incx, dtype, inside).mul_(alpha)
+    _vector(x, n, incx, dtype, memory).mul_(alpha)
     return SUCCESS
 
 
-def _copy(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+def _copy(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> int:
     n, x, incx, y, incy = args
-    _vector(y, n, incy, dtype, inside).copy_(_vector(x, n, incx, dtype, inside))
+    _vector(y, n, incy, dtype, memory).copy_(_vector(x, n, incx, dtype, memory))
     return SUCCESS
 
 
-def _dot(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> float:
+def _dot(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> float:
     n, x, incx, y, incy = args
-    return float(torch.dot(_vector(x, n, incx, dtype, inside), _vector(y, n, incy, dtype, inside)))
+    return float(torch.dot(_vector(x, n, incx, dtype, memory), _vector(y, n, incy, dtype, memory)))
 
 
-def _nrm2(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> float:
+def _nrm2(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> float:
     n, x, incx = args
-    return float(_vector(x, n, incx, dtype, inside).norm())
+    return float(_vector(x, n, incx, dtype, memory).norm())
 
 
-def _asum(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> float:
+def _asum(dtype: torch.dtype, args: Sequence[Any], memory: Memory) -> float:
     n, x, incx = args
-    return float(_vector(x, n, incx, dtype, inside).abs().sum())
+    return float(_vector(x, n, incx, dtype, memory).abs().sum())
 
 
-_ROUTINES: dict[str, Callable[[torch.dtype, Sequence[Any], Inside], int | float]] = {
+_ROUTINES: dict[str, Callable[[torch.dtype, Sequence[Any], Memory], int | float]] = {
     "ltmatmul": _lt_matmul,
     "gemm": _gemm,
     "gemv": _gemv,
@@ -168,7 +162,7 @@ _ROUTINES: dict[str, Callable[[torch.dtype, Sequence[Any], Inside], int | float]
 }
 
 
-def run(name: str, args: Sequence[Any], inside: Inside) -> tuple[int | float, int]:
+def run(name: str, args: Sequence[Any], memory: Memory) -> tuple[int | float, int]:
     """Executes a cuBLAS routine; returns its status or number, and the count of elements that it wrote.
 
     `args`: the element type's number, then what `cublas.h` passes for that routine.
@@ -183,6 +177,6 @@ def run(name: str, args: Sequence[Any], inside: Inside) -> tuple[int | float, in
     else:
         made = max(1, *(a for a in args[1:6] if isinstance(a, int) and 0 <= a < 2**31))
     try:
-        return _ROUTINES[routine](dtype, args[1:], inside), made
+        return _ROUTINES[routine](dtype, args[1:], memory), made
     except Refused:
         return INVALID_VALUE, 0

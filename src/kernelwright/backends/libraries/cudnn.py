@@ -15,20 +15,20 @@ import torch.nn.functional as F
 from torch.nn.grad import conv2d_input, conv3d_input
 
 from kernelwright.backends import values
-from kernelwright.backends.libraries.library_memory import Inside, strided, wide
+from kernelwright.backends.libraries.library_memory import Memory, wide
 
 SUCCESS = 0
 Choices = Sequence[int]
 Factors = Sequence[float]
 
 
-def _tensor(packed: Sequence[int], inside: Inside) -> torch.Tensor:
+def _tensor(packed: Sequence[int], memory: Memory) -> torch.Tensor:
     """Returns a tensor from: address, c10::ScalarType, sizes, strides."""
     address, number, *numbers = packed
     rank = len(numbers) // 2
     dtype = values.DTYPES[number]
     assert dtype is not None
-    return strided(address, numbers[:rank], numbers[rank:], dtype, inside, "cuDNN")
+    return memory(address, numbers[:rank], numbers[rank:], dtype)
 
 
 def _convolved(x: torch.Tensor, w: torch.Tensor, choices: Choices) -> torch.Tensor:
@@ -172,14 +172,14 @@ _ROUTINES: dict[str, Callable[[Sequence[torch.Tensor], Choices, Factors], torch.
 }
 
 
-def run(name: str, args: Sequence[Any], inside: Inside) -> tuple[int, int]:
+def run(name: str, args: Sequence[Any], memory: Memory) -> tuple[int, int]:
     """Executes a routine by its cuDNN name; returns its status and the count of elements that it wrote.
 
     `args`: the routine's choices and factors, then its tensors, the result last (`host_more/cudnn_calls.h`).
     Raises RuntimeError for addresses that are not the device's.
     """
     choices, factors, *packed = args
-    tensors = [_tensor(numbers, inside) for numbers in packed]
+    tensors = [_tensor(numbers, memory) for numbers in packed]
     target = tensors[-1]
     with torch.no_grad():
         made = _ROUTINES[name](tensors, choices, factors)

@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.backends.host_memory import HOST, Memory, address_of, bytes_of, count_of, shares
 from kernelwright.backends.moves import MOVES
-from kernelwright.backends.python_fence import FENCE
 from kernelwright.evaluation.candidate import fake_torch
 
 CUDA = torch.device("cuda", 0)
@@ -118,10 +117,7 @@ class FakeCuda(TorchFunctionMode):
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch._C._is_torch_function_enabled() and own_kinds(types_):
             return NotImplemented
-        with FENCE.reachable():
-            return self._answered(func, args, kwargs or {})
-
-    def _answered(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        kwargs = kwargs or {}
         answer = _ANSWERS.get(func)
         if answer is not None:
             return answer(args[0])
@@ -306,10 +302,7 @@ class OperatorLog(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         if own_kinds(types_):
             return NotImplemented
-        with FENCE.reachable():
-            return self._noted(func, args, kwargs or {})
-
-    def _noted(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        kwargs = kwargs or {}
         if own := func.namespace not in self._libraries:
             result = self._inside(func, args, kwargs)
         else:
@@ -320,7 +313,6 @@ class OperatorLog(TorchDispatchMode):
         if not own and not self._quiet:
             self._note(func.overloadpacket.__name__, args, kwargs, result, fixed, bare)
         made = list(tensors_in(result))
-        FENCE.follow(given, made)
         self._follow(func.overloadpacket.__name__, given, made, fixed)
         over = _overwrites(func.overloadpacket.__name__, made)
         plain = _moves(func.overloadpacket.__name__, args, kwargs) and all(map(self.only_moved, given[over:]))

@@ -32,7 +32,6 @@ class GpuRunner(Runner):
     """The runner of one candidate on a GPU (or, in tests, on the CPU)."""
 
     more: ClassVar[dict[str, str]] = {**Runner.more, "exchange": "exchanged", "run": "ran"}
-    fenced = False
 
     def __init__(self, channel: Channel, device: Device) -> None:
         self.place = device

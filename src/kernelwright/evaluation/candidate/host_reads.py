@@ -6,7 +6,6 @@ judge.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -16,7 +15,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelwright.backends.host_memory import HOST
-from kernelwright.backends.python_fence import FENCE
 from kernelwright.evaluation.candidate.fake_cuda import OperatorLog, own_kinds
 
 _READS: dict[Any, str] = {
@@ -108,8 +106,6 @@ def _noting(log: OperatorLog, name: str, plain: Callable[..., Any]) -> Callable[
     def noted(value: Any, *args: Any, **kwargs: Any) -> Any:
         if name != "pickle" or plain.__name__ not in ("_save", "_legacy_save") or not isinstance(value, torch.Tensor):
             _note(log, name, value)  # a tensor that is saved is pickled, and so is recorded anyway
-        # On a GPU, torch copies a tensor to the host before it saves it.
-        with FENCE.reachable() if name == "pickle" else contextlib.nullcontext():
-            return plain(value, *args, **kwargs)
+        return plain(value, *args, **kwargs)
 
     return noted

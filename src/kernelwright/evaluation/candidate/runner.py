@@ -26,7 +26,6 @@ from typing import Any, ClassVar
 import torch
 
 from kernelwright.backends.host_memory import HOST
-from kernelwright.backends.python_fence import FENCE
 from kernelwright.backends.triton import triton_support
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads
@@ -68,8 +67,6 @@ class Runner:
 
     more: ClassVar[dict[str, str]] = {}
     """Further messages that a kind of runner answers: the method's name, and the kind of its answer."""
-    fenced: ClassVar[bool] = True
-    """True if the candidate's Python code is kept out of the memory that stands for the device's."""
     launch_ms = 0.0
     """`Device.launch_ms`; reported before there is a candidate."""
 
@@ -81,7 +78,6 @@ class Runner:
         self.operators = fake_cuda.OperatorLog()
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
         self.runtime.quietly = lambda: self.operators.quietly()
-        self.runtime.reachable = FENCE.reachable
         if hasattr(self.runtime, "stored"):
             self.operators.stored = self.runtime.stored
         self.access = HostAccess(getattr(self.runtime, "allocations", list))
@@ -170,8 +166,6 @@ class Runner:
         self.on_cuda = header["language"] != "cpp"
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()
-        if self.fenced:
-            FENCE.stand(header.get("fence", ""))
         self.watch()
         watch_forbidden(self.snoops.seen)
         patch_builds(self.runtime)
@@ -238,8 +232,7 @@ class Runner:
         torch.manual_seed(message.header["call_seed"])
         self.ready()
         with self._watching(), torch.no_grad():
-            with FENCE.around(given):
-                result = self.model(*inputs)
+            result = self.model(*inputs)
             self.settle()
             # Read the bytes first, and still under the log: code that runs after the call counts as the call's, too.
             outputs, problems = plain_outputs(result, given)
@@ -251,7 +244,7 @@ class Runner:
             "written": [written_bytes(facts, t) for t in outputs],
             "foreign": self.foreign(outputs, facts),
             "idle": bool(outputs) and all(map(self.operators.only_moved, outputs)),
-            "host_access": max(self.access.elements, FENCE.reached()),
+            "host_access": self.access.elements,
             **self.operators.report(),
             "mutated": changed(before, given),
             "problems": problems,

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.backends.extension import TO_HOST
+from kernelwright.backends.host_library import TO_HOST
 from kernelwright.evaluation.candidate import runner, sparse_tensors
 from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
 from kernelwright.evaluation.processes import wire
@@ -25,8 +25,6 @@ _READS = ("numpy", "tolist", TO_HOST)
 
 class SampledRunner(runner.Runner):
     """The state of one candidate's sampled call."""
-
-    fenced = False
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)

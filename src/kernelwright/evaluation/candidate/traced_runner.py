@@ -94,7 +94,6 @@ class TracedRunner(Runner):
     """The state of one candidate whose calls are traced."""
 
     more: ClassVar[dict[str, str]] = {**Runner.more, "trace": "traced"}
-    fenced = False
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)

@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from kernelwright.backends import host_build
 from kernelwright.backends.triton import triton_support
 from kernelwright.builds import BuildResult
 from kernelwright.evaluation.failure import Failed, missing_library
@@ -97,7 +96,6 @@ class CandidateClient:
             "entry_point": self.candidate.entry_point,
             "language": self.candidate.language,
             "gradients": wants_gradients(task.source),
-            "fence": str(host_build.host_library(self.builder.pool.cache)) if self.candidate.language == "cuda" else "",
         }
         self._ask(messages.Loaded, header, (), "while it was loaded")
 

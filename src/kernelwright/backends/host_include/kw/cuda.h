@@ -1,6 +1,7 @@
-// The part of the CUDA runtime API that host wrappers use, over memory of this process.
+// The part of the CUDA runtime API that host wrappers use. Device addresses are opaque here: all work on them is the
+// runner's.
 //
-// Launches run to completion at once, so streams and events order nothing. Sizes and limits are those of one sm_90
+// Work is done in the order in which it was issued, so streams and events order nothing. Sizes and limits are those of one sm_90
 // device with 132 multiprocessors.
 #pragma once
 
@@ -9,7 +10,7 @@
 
 enum cudaError {
   cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInitializationError = 3,
-  cudaErrorInvalidConfiguration = 9, cudaErrorInvalidSymbol = 13, cudaErrorInvalidMemcpyDirection = 21,
+  cudaErrorInvalidConfiguration = 9, cudaErrorInvalidPitchValue = 12, cudaErrorInvalidSymbol = 13, cudaErrorInvalidMemcpyDirection = 21,
   cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101, cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600, cudaErrorIllegalAddress = 700, cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchFailure = 719, cudaErrorNotSupported = 801, cudaErrorUnknown = 999,
@@ -89,11 +90,6 @@ const char* cudaGetErrorName(cudaError_t error);
 cudaError_t kw_malloc(void** address, size_t bytes);
 template <class T>
 cudaError_t cudaMalloc(T** address, size_t bytes) { return kw_malloc(reinterpret_cast<void**>(address), bytes); }
-cudaError_t kw_malloc_managed(void** address, size_t bytes);
-template <class T>
-cudaError_t cudaMallocManaged(T** address, size_t bytes, unsigned = 1) {
-  return kw_malloc_managed(reinterpret_cast<void**>(address), bytes);
-}
 template <class T>
 cudaError_t cudaMallocAsync(T** address, size_t bytes, cudaStream_t) {
   return kw_malloc(reinterpret_cast<void**>(address), bytes);
@@ -117,6 +113,9 @@ cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t fro
                          cudaMemcpyKind kind);
 cudaError_t cudaMemset(void* address, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t stream = nullptr);
+cudaError_t cudaMemset2D(void* address, size_t pitch, int value, size_t width, size_t height);
+cudaError_t cudaMemset2DAsync(void* address, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream = nullptr);
 cudaError_t kw_symbol(const char* name, void* host, size_t bytes, size_t offset, bool to_device);
 #define cudaMemcpyToSymbol(symbol, ...) kw_to_symbol(#symbol, __VA_ARGS__)
 #define cudaMemcpyToSymbolAsync(symbol, ...) kw_to_symbol(#symbol, __VA_ARGS__)
@@ -167,8 +166,8 @@ inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *greatest = -5;
   return cudaSuccess;
 }
-inline cudaError_t cudaHostRegister(void*, size_t, unsigned) { return cudaSuccess; }
-inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
+cudaError_t cudaHostRegister(void* address, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* address);
 inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
 #define nvtxRangePush nvtxRangePushA
 #define nvtxMark nvtxMarkA
@@ -257,6 +256,9 @@ inline void device_synchronize() { cudaDeviceSynchronize(); }
 inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex) { return stream; }
 namespace CUDACachingAllocator {
 inline void emptyCache() {}
+void* raw_alloc(size_t bytes);
+inline void* raw_alloc_with_stream(size_t bytes, cudaStream_t) { return raw_alloc(bytes); }
+void raw_delete(void* address);
 }
 struct CUDAGuard {
   explicit CUDAGuard(DeviceIndex) {}

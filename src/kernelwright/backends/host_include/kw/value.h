@@ -1,4 +1,4 @@
-// The interface between compiled host code and the Python runner: tagged values and eight callbacks.
+// The interface between compiled host code and the Python runner: tagged values and ten callbacks.
 //
 // Every tensor computation is forwarded by name to torch in the runner; nothing here computes on tensor contents.
 // Values are plain data: lists point into memory of the caller, which outlives the call.
@@ -100,8 +100,10 @@ struct Callbacks {
   int (*symbol)(const char* name, void* host, uint64_t count, uint64_t offset, int to_device);
   int (*allocate)(uint64_t bytes, void** address);
   int (*deallocate)(void* address);
-  // Tells of a copy that may take results of the device to the host, where host code could compute with them.
-  void (*fetched)(const void* to, const void* from, uint64_t bytes);
+  // These return a cudaError, or -1 after kw_set_error. On a GPU `copy` is only told of copies to the host.
+  int (*copy)(void* to, const void* from, uint64_t bytes, int kind);
+  int (*fill)(void* address, int value, uint64_t bytes);
+  int (*synchronize)();
 };
 
 // An error that began in Python: the runner still holds the exception itself and raises it again.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../all.h"
-#include "fence.h"
+#include "guard.h"
 
 namespace kw {
 
@@ -27,6 +27,8 @@ at::Tensor& updates(const char* name, at::Tensor& target, std::initializer_list<
 void updates_all(const char* name, std::initializer_list<at::Tensor*> targets, std::initializer_list<Arg> args);
 
 extern Callbacks callbacks;
+// Drops a launch that was being prepared when host code was left by a jump.
+void forget_launch();
 const std::string& error_text();
 
 }  // namespace kw

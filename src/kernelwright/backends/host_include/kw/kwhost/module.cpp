@@ -235,8 +235,11 @@ static bool try_call(const Function& f, const Call& call, std::string& mismatch)
   try {
     result = Result();
     std::vector<Value> args = arrange(f, call);
-    uintptr_t touched = fence_around([&] { f.invoker(f.function, args.data(), result); });
-    if (touched) throw DeviceMemoryTouched{touched};
+    uintptr_t touched = guarded([&] { f.invoker(f.function, args.data(), result); });
+    if (touched) {
+      forget_launch();
+      throw DeviceMemoryTouched{touched};
+    }
     return true;
   } catch (const BadArgument& e) {
     mismatch = e.what();
@@ -259,7 +262,6 @@ void kw_set_error(const char* text);
 void kw_shut_down() {
   kw::callbacks.retain = [](int64_t) {};
   kw::callbacks.release = [](int64_t) {};
-  kw::callbacks.fetched = [](const void*, const void*, uint64_t) {};
 }
 // The attributes of the module that was begun last, one after the other; null after the last.
 const kw::Value* kw_attribute(int index, const char** name) {

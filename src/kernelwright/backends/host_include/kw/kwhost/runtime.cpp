@@ -152,6 +152,29 @@ static std::string launch_problem(const std::string& key, const Config& c) {
   return "";
 }
 
+void forget_launch() {
+  configured = false;
+  raw_args = nullptr;
+  identity = nullptr;
+}
+
+// Host memory that a GPU could reach in place. No launch here can.
+static std::mutex pinned_lock;
+static std::map<uintptr_t, size_t> pinned;
+static bool is_pinned(uintptr_t address) {
+  auto after = pinned.upper_bound(address);
+  return after != pinned.begin() && address < std::prev(after)->first + std::prev(after)->second;
+}
+static void refuse_pinned(const void* const* args, const unsigned* sizes, int count) {
+  std::lock_guard<std::mutex> hold(pinned_lock);
+  for (int k = 0; k < count && !pinned.empty(); ++k)
+    for (size_t at = 0; at + sizeof(uintptr_t) <= sizes[k]; at += sizeof(uintptr_t)) {
+      uintptr_t word;
+      std::memcpy(&word, static_cast<const char*>(args[k]) + at, sizeof word);
+      if (is_pinned(word)) fail_unsupported("a kernel's access to pinned host memory (zero-copy)");
+    }
+}
+
 void launch(const char* kernel, const void* const* args, const unsigned* sizes, int count) {
   launch(kernel, Expression(""), args, sizes, count);
 }
@@ -172,7 +195,8 @@ void launch(const char* kernel, const Expression& instance, const void* const* a
     gpu_launch(kernel, expression, pending, pending_stream, raw_args ? raw_args : const_cast<void**>(args));
     return;
   }
-  Opened reachable;
+  refuse_pinned(raw_args ? (const void* const*)raw_args : args, sizes, count);
+  InRunner here;
   if (callbacks.launch(kernel, expression.c_str(), &pending, raw_args ? (const void* const*)raw_args : args, sizes, count))
     throw_callback_error();
   if (told) fail_device("CUDA error: " + problem + " (kernel " + key + ")");
@@ -346,7 +370,16 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { *version = 13000; return cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) { *version = 13000; return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize() { return kw::gpu ? told(kw::gpu->cuCtxSynchronize()) : cudaSuccess; }
+// The answer of a callback that returns a cudaError.
+static cudaError_t answered(int status) {
+  if (status < 0) kw::throw_callback_error();
+  return told(status);
+}
+static cudaError_t synchronized() {
+  kw::InRunner here;
+  return answered(kw::callbacks.synchronize());
+}
+cudaError_t cudaDeviceSynchronize() { return kw::gpu ? told(kw::gpu->cuCtxSynchronize()) : synchronized(); }
 cudaError_t cudaDeviceReset() { return cudaSuccess; }
 cudaError_t cudaGetLastError() { auto e = kw::last_error; kw::last_error = cudaSuccess; return e; }
 cudaError_t cudaPeekAtLastError() { return kw::last_error; }
@@ -356,6 +389,8 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorInvalidPitchValue: return "invalid pitch argument";
+    case cudaErrorInvalidMemcpyDirection: return "invalid copy direction for memcpy";
     case cudaErrorInvalidSymbol: return "invalid device symbol";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
@@ -369,33 +404,61 @@ const char* cudaGetErrorString(cudaError_t error) {
 const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "cudaErrorUnknown"; }
 
 cudaError_t kw_malloc(void** address, size_t bytes) {
-  kw::Opened reachable;
+  kw::InRunner here;
   return note(kw::callbacks.allocate(bytes, address) ? cudaErrorMemoryAllocation : cudaSuccess);
-}
-cudaError_t kw_malloc_managed(void** address, size_t bytes) {
-  kw::Plain readable_by_the_host;
-  return kw_malloc(address, bytes);
 }
 cudaError_t cudaFree(void* address) {
   if (!address) return cudaSuccess;
+  kw::InRunner here;
   return note(kw::callbacks.deallocate(address) ? cudaErrorInvalidValue : cudaSuccess);
 }
-cudaError_t kw_malloc_host(void** address, size_t bytes) {
-  *address = std::malloc(bytes);
-  return note(*address ? cudaSuccess : cudaErrorMemoryAllocation);
+void* c10::cuda::CUDACachingAllocator::raw_alloc(size_t bytes) {
+  void* address = nullptr;
+  if (bytes && kw_malloc(&address, bytes) != cudaSuccess) kw::cuda_failed(cudaErrorMemoryAllocation, "raw_alloc", 0);
+  return address;
 }
-cudaError_t cudaFreeHost(void* address) { std::free(address); return cudaSuccess; }
+void c10::cuda::CUDACachingAllocator::raw_delete(void* address) {
+  if (cudaFree(address) != cudaSuccess) kw::fail("invalid device pointer");
+}
+extern "C" void kw_pin(uintptr_t address, size_t bytes) {
+  std::lock_guard<std::mutex> hold(kw::pinned_lock);
+  kw::pinned[address] = bytes;
+}
+static bool unpin(const void* address) {
+  std::lock_guard<std::mutex> hold(kw::pinned_lock);
+  return kw::pinned.erase(reinterpret_cast<uintptr_t>(address)) != 0;
+}
+cudaError_t kw_malloc_host(void** address, size_t bytes) {
+  *address = std::malloc(std::max<size_t>(1, bytes));
+  if (!*address) return note(cudaErrorMemoryAllocation);
+  kw_pin(reinterpret_cast<uintptr_t>(*address), bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* address) {
+  if (!address) return cudaSuccess;
+  if (!unpin(address)) return note(cudaErrorInvalidValue);
+  std::free(address);
+  return cudaSuccess;
+}
+cudaError_t cudaHostRegister(void* address, size_t bytes, unsigned) {
+  if (!address || !bytes) return note(cudaErrorInvalidValue);
+  kw_pin(reinterpret_cast<uintptr_t>(address), bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* address) { return note(unpin(address) ? cudaSuccess : cudaErrorInvalidValue); }
 // On a GPU only copies that say so are told of: asking the driver where memory lies would cost time.
 static void tell(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  if (bytes && (!kw::gpu || kind == cudaMemcpyDeviceToHost)) kw::callbacks.fetched(to, from, bytes);
+  if (bytes && kind == cudaMemcpyDeviceToHost) kw::callbacks.copy(to, from, bytes, kind);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (bytes && (!to || !from)) return note(cudaErrorInvalidValue);
-  tell(to, from, bytes, kind);
-  if (kw::gpu) return told(bytes ? kw::gpu->cuMemcpy(to, from, bytes) : 0);
-  kw::Opened reachable;
-  std::memmove(to, from, bytes);
-  return cudaSuccess;
+  if (kw::gpu) {
+    tell(to, from, bytes, kind);
+    return told(bytes ? kw::gpu->cuMemcpy(to, from, bytes) : 0);
+  }
+  if (!bytes) return cudaSuccess;
+  kw::InRunner here;
+  return answered(kw::callbacks.copy(to, from, bytes, kind));
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (!kw::gpu) return cudaMemcpy(to, from, bytes, kind);
@@ -404,12 +467,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
                          cudaMemcpyKind kind) {
+  if (width > to_pitch || width > from_pitch) return note(cudaErrorInvalidPitchValue);
+  if (width == to_pitch && width == from_pitch) return cudaMemcpy(to, from, width * height, kind);
   for (size_t k = 0; k < height; ++k) {
     char* row = static_cast<char*>(to) + k * to_pitch;
     cudaError_t status = cudaMemcpyAsync(row, static_cast<const char*>(from) + k * from_pitch, width, kind, nullptr);
     if (status != cudaSuccess) return status;
   }
-  return cudaDeviceSynchronize();
+  return kw::gpu ? cudaDeviceSynchronize() : cudaSuccess;
 }
 cudaError_t cudaMemset(void* address, int value, size_t bytes) {
   return cudaMemsetAsync(address, value, bytes, nullptr);
@@ -417,12 +482,24 @@ cudaError_t cudaMemset(void* address, int value, size_t bytes) {
 cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t stream) {
   if (bytes && !address) return note(cudaErrorInvalidValue);
   if (kw::gpu) return told(bytes ? kw::gpu->cuMemsetD8Async(address, static_cast<unsigned char>(value), bytes, stream) : 0);
-  kw::Opened reachable;
-  std::memset(address, value, bytes);
+  if (!bytes) return cudaSuccess;
+  kw::InRunner here;
+  return answered(kw::callbacks.fill(address, value & 255, bytes));
+}
+cudaError_t cudaMemset2DAsync(void* address, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream) {
+  if (width > pitch) return note(cudaErrorInvalidPitchValue);
+  if (width == pitch) return cudaMemsetAsync(address, value, width * height, stream);
+  for (size_t k = 0; k < height; ++k) {
+    cudaError_t status = cudaMemsetAsync(static_cast<char*>(address) + k * pitch, value, width, stream);
+    if (status != cudaSuccess) return status;
+  }
   return cudaSuccess;
 }
+cudaError_t cudaMemset2D(void* address, size_t pitch, int value, size_t width, size_t height) {
+  return cudaMemset2DAsync(address, pitch, value, width, height, nullptr);
+}
 cudaError_t kw_symbol(const char* name, void* host, size_t bytes, size_t offset, bool to_device) {
-  kw::Opened reachable;
+  kw::InRunner here;
   if (kw::callbacks.symbol(name, host, bytes, offset, to_device)) kw::throw_callback_error();
   return cudaSuccess;
 }
@@ -430,12 +507,12 @@ cudaError_t kw_symbol(const char* name, void* host, size_t bytes, size_t offset,
 cudaError_t kw_symbol_address(void** address, const char* name) {
   if (kw::gpu) kw::fail_unsupported("cudaGetSymbolAddress");
   // A negative offset asks for the place instead of the content.
-  kw::Opened reachable;
+  kw::InRunner here;
   if (kw::callbacks.symbol(name, address, sizeof(void*), ~uint64_t(0), false)) kw::throw_callback_error();
   return cudaSuccess;
 }
 
-// On the functional machine streams and events are null, and everything has happened when a call returns.
+// On the functional machine streams and events are null, and everything happens in the order of the calls.
 static cudaStream_t current_stream = nullptr;
 cudaStream_t kw_current_stream() { return current_stream; }
 extern "C" void kw_gpu_stream(cudaStream_t stream) { current_stream = stream; }
@@ -448,7 +525,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return cudaStreamCreateWithFlags(stream, flags);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return kw::gpu && s ? told(kw::gpu->cuStreamDestroy_v2(s)) : cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t s) { return kw::gpu ? told(kw::gpu->cuStreamSynchronize(s)) : cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t s) { return kw::gpu ? told(kw::gpu->cuStreamSynchronize(s)) : synchronized(); }
 cudaError_t cudaStreamQuery(cudaStream_t s) { return kw::gpu ? cudaError_t(kw::gpu->cuStreamQuery(s)) : cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t event, unsigned flags) {
   return kw::gpu ? told(kw::gpu->cuStreamWaitEvent(s, event, flags)) : cudaSuccess;
@@ -460,24 +537,26 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) { return kw::gpu && e ? told(kw::gpu->cuEventDestroy_v2(e)) : cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) { return kw::gpu ? told(kw::gpu->cuEventRecord(e, s)) : cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t e) { return kw::gpu ? told(kw::gpu->cuEventSynchronize(e)) : cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t e) { return kw::gpu ? told(kw::gpu->cuEventSynchronize(e)) : synchronized(); }
 cudaError_t cudaEventQuery(cudaEvent_t e) { return kw::gpu ? cudaError_t(kw::gpu->cuEventQuery(e)) : cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   *milliseconds = 1;
   return kw::gpu ? told(kw::gpu->cuEventElapsedTime(milliseconds, from, to)) : cudaSuccess;
 }
 
-cudaError_t kw_set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-  if (value < 0 || value > 232448) return note(cudaErrorInvalidValue);
-  kw::shared_limit[kw::identify(kernel)] = value;
-  return cudaSuccess;
-}
 // The CUfunction behind a stub's address.
 static void* function_of(const void* stub) {
   std::string key = kw::identify(stub);
   bool instance = key.find('<') != std::string::npos;
   return kw::gpu_function(key.substr(0, key.find('<')).c_str(), instance ? key : std::string());
+}
+cudaError_t kw_set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+    if (value < 0 || value > 232448) return note(cudaErrorInvalidValue);
+    kw::shared_limit[kw::identify(kernel)] = value;
+  }
+  // The driver's numbers of these attributes are the same. Its occupancy depends on them, so they cannot wait for a launch.
+  return kw::gpu ? told(kw::gpu->cuFuncSetAttribute(function_of(kernel), attribute, value)) : cudaSuccess;
 }
 cudaError_t kw_get_attributes(cudaFuncAttributes* attributes, const void* kernel) {
   std::memset(attributes, 0, sizeof *attributes);

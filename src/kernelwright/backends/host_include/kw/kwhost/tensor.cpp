@@ -64,7 +64,7 @@ const Value* call(const char* name, const Value* args, int count, int* result_co
   lowered.values.reserve(count);
   for (int k = 0; k < count; ++k) lower(args[k], lowered);
   const Value* results = nullptr;
-  Opened reachable;
+  InRunner here;
   if (callbacks.op(name, lowered.values.data(), count, &results, result_count)) throw_callback_error();
   return results;
 }
