@@ -28,7 +28,8 @@ AT_KNOWN_VALUES = frozenset(("out-of-bounds-read", "out-of-bounds-write", "misal
 
 
 class SampledRuntime(Runtime):
-    """Runs samples of launches. `launched` and `blocks_launched` count launches and their blocks, `cut` launches over budget."""
+    """Runs samples of launches. `launched` and `blocks_launched` count launches and their blocks, `cut` launches over
+    budget."""
 
     def __init__(self, build: Any) -> None:
         super().__init__(build)

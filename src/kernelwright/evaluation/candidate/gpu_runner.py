@@ -16,13 +16,13 @@ import torch
 from kernelwright.backends import values
 from kernelwright.evaluation.candidate.runner import Runner, plain_outputs, weights_of
 from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
-from kernelwright.evaluation.program.tensor_contents import changed, overwritten
 from kernelwright.evaluation.device import devices, timed_calls
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.faults import cause_of
 from kernelwright.evaluation.device.timed_calls import NoGraph, TimedCalls
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
+from kernelwright.evaluation.program.tensor_contents import changed, overwritten
 from kernelwright.tasks import gradients
 
 _UNWATCHED: dict[str, Any] = {"operators": [], "mutated": []}

@@ -141,7 +141,10 @@ def _follow_weights(model: Any) -> None:
     with torch.no_grad(), torch._C.DisableTorchFunction():
         weights = {n: p.detach() for n, p in torch.nn.Module.named_parameters(model) if not p.is_meta}
         own = [t for t in held_tensors(model, packed=True) if not t.is_meta]
-        found = {c.untyped_storage().data_ptr() for c, _, _ in copies_among([t.detach() for t in own], list(weights.values()))}
+        found = {
+            c.untyped_storage().data_ptr()
+            for c, _, _ in copies_among([t.detach() for t in own], list(weights.values()))
+        }
         for tensor in own:
             if tensor.untyped_storage().data_ptr() in found:
                 torch.utils.swap_tensors(tensor, tensor.to(META))

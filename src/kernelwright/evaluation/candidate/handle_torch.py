@@ -26,10 +26,10 @@ def install(runtime: RecordingRuntime) -> None:
     torch.from_numpy = _from_numpy
     torch.library.Library.impl = _library_impl  # type: ignore[method-assign]
     DeviceContext.__torch_function__ = _in_context  # type: ignore[method-assign]
-    torch.manual_seed = torch.random.manual_seed = _seeding(runtime)
-    torch.cuda.manual_seed = torch.cuda.manual_seed_all = _device_seeding(runtime)
-    for name in ("synchronize",):
-        setattr(torch.cuda, name, lambda *_a, **_k: runtime.synchronize())
+    torch.manual_seed = torch.random.manual_seed = _seeding(runtime)  # type: ignore[assignment]
+    for name in ("manual_seed", "manual_seed_all"):
+        setattr(torch.cuda, name, _device_seeding(runtime))
+    torch.cuda.synchronize = lambda *_a, **_k: runtime.synchronize()
     for name, dtype in fake_torch.DTYPES.items():
         setattr(torch.cuda, name, _legacy(name, dtype))
 

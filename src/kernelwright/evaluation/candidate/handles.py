@@ -74,7 +74,7 @@ class Handles:
         """Returns the address of a handle's first element."""
         with _without_functions():
             start = self.storage_address(tensor)
-            return start + tensor.storage_offset() * tensor.element_size() if start else 0
+            return start + int(tensor.storage_offset()) * tensor.element_size() if start else 0
 
     def place(self, tensor: torch.Tensor) -> Place:
         """Returns the place of a handle."""

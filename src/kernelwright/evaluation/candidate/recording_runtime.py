@@ -88,7 +88,9 @@ class RecordingRuntime:
         if name not in self._modules:
             source = (result.device_source or "").encode("utf-8", "replace")
             kernels, symbols = self._ask("module", parts=(text, source)).fields
-            found = {k: KernelInfo(k, tuple(map(tuple, params)), shared, threads) for k, params, shared, threads in kernels}
+            found = {
+                k: KernelInfo(k, tuple(map(tuple, params)), shared, threads) for k, params, shared, threads in kernels
+            }
             places = {k: (address, nbytes) for k, (address, nbytes) in symbols.items()}
             self._modules[name] = Module(name, found, places)
             self._symbols += places.values()
@@ -150,9 +152,7 @@ class RecordingRuntime:
         with torch._C.DisableTorchFunction():
             return torch.Tensor.data_ptr(tensor)
 
-    def tensor_at(
-        self, address: int, dtype: torch.dtype, sizes: Sequence[int], strides: Sequence[int]
-    ) -> torch.Tensor:
+    def tensor_at(self, address: int, dtype: torch.dtype, sizes: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
         """Returns a handle over device memory. Raises ValueError if its address is not aligned to its dtype."""
         return self.tensors.at(address, dtype, list(sizes), list(strides))
 

@@ -20,13 +20,13 @@ import torch
 from kernelwright.backends.gpu import GpuRuntime, architecture
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import TaskError
-from kernelwright.evaluation.program.tensor_contents import changed, overwritten, same_bits
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.processes.serving import answer_all
+from kernelwright.evaluation.program.tensor_contents import changed, overwritten, same_bits
 from kernelwright.machine.runtime import Runtime
 
 Tensors = list[torch.Tensor]

@@ -34,10 +34,10 @@ from kernelwright.evaluation.candidate.captured_output import MAX_PRINT, Tail
 from kernelwright.evaluation.candidate.host_access import HostAccess
 from kernelwright.evaluation.candidate.patched_functions import Originals
 from kernelwright.evaluation.candidate.source_files import SourceFiles
-from kernelwright.evaluation.program.tensor_contents import changed, overwritten
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.program import weight_copies
+from kernelwright.evaluation.program.tensor_contents import changed, overwritten
 from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, shares_memory
 from kernelwright.evaluation.text.first_build import extension_request
 from kernelwright.machine import runtime as machine_runtime

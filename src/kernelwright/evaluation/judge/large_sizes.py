@@ -43,8 +43,8 @@ _RUNNER_MB = 512
 
 @dataclass(frozen=True)
 class Look:
-    """The result of sampling. `note` goes into the environment; `session`, which is closed, holds the findings. `failed`
-    is the verdict of a rule that the candidate breaks at this size."""
+    """The result of sampling. `note` goes into the environment; `session`, which is closed, holds the findings.
+    `failed` is the verdict of a rule that the candidate breaks at this size."""
 
     note: str
     session: CandidateClient | None = None
@@ -83,7 +83,7 @@ def look(case: Case, size: Workload, trial: Trial) -> Look:
     facts: Called | None = None
     try:
         session.load(case.task)
-        facts = session.sampled(outline, trial)
+        facts = session.sampled_call(outline, trial)
     except Failed as failed:
         ended = failed
     finally:
@@ -105,7 +105,9 @@ def _broken(case: Case, size: Workload, facts: Called, outline: Outline) -> Fail
         return Failed("rejected", f"{found.rule} {where}: {found.evidence}"[:500], found)
     for number, made in enumerate(facts.origins or ()):
         if made.get("unwritten"):
-            evidence = f"output {number} has {made['unwritten']} elements, and kernels store less than a quarter of them"
+            evidence = (
+                f"output {number} has {made['unwritten']} elements, and kernels store less than a quarter of them"
+            )
             finding = Finding(rule="unwritten-output", evidence=evidence, severity="fault", workload=size.name)
             return Failed("wrong", f"unwritten-output {where}: {evidence}"[:500], finding)
     return None

@@ -242,8 +242,8 @@ class Pool:
         """Returns a fresh confined child; raises `WorkerDied` when it does not start within `start_seconds`.
 
         `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
-        `preload` names what the zygote imports before it forks (`zygote.PRELOADS`). `link` is the child's end of a record
-        stream; it is closed here.
+        `preload` names what the zygote imports before it forks (`zygote.PRELOADS`). `link` is the child's end of a
+        record stream; it is closed here.
         """
         with self._lock:
             if self._process is not None and self._process.poll() is not None:

@@ -33,9 +33,7 @@ class ProgramClient(CandidateClient):
 
     road = "program"
 
-    def __init__(
-        self, case: Case, options: EvalOptions | None = None, sampled: ChildLimits | None = None
-    ) -> None:
+    def __init__(self, case: Case, options: EvalOptions | None = None, sampled: ChildLimits | None = None) -> None:
         options = options or case.options
         role: Role = "sampled_device" if sampled is not None else "device"
         self.device = case.devices.take(role, sampled or ChildLimits(memory_mb=options.memory_mb))
@@ -90,7 +88,7 @@ class ProgramClient(CandidateClient):
         if self.seen.error and not any(f.severity == "fault" for f in called.findings):
             raise Failed("runtime_error", f"on the device: {self.seen.error}"[:500], cause="device")
 
-    def sampled(self, outline: Outline, trial: Trial) -> messages.Called:
+    def sampled_call(self, outline: Outline, trial: Trial) -> messages.Called:
         """Constructs the model and calls it at a size of which only a sample is run. Raises `Failed`."""
         arguments, init = outline.nodes
         header = {"kind": "model", "values": [init], "weight_seed": trial.weight_seed, "keep": False, "state": []}
@@ -108,15 +106,19 @@ class ProgramClient(CandidateClient):
             raise refusal
         return called
 
-    def _called(
-        self, returned: Answered[messages.Returned], report: messages.DeviceReport
-    ) -> messages.Called:
+    def _called(self, returned: Answered[messages.Returned], report: messages.DeviceReport) -> messages.Called:
         """Returns the facts of a call: those of the device, and the runner's about its objects."""
         origins = iter(report.origins)
         host = iter(returned.tensors)
-        made = [next(origins) if place is not None else {"host": _count(next(host))} for place in returned.facts.outputs]
+        made = [
+            next(origins) if place is not None else {"host": _count(next(host))} for place in returned.facts.outputs
+        ]
         told = {name: value for name, value in report if name not in ("kind", "problem", "places", "origins")}
-        told |= {"origins": made, "problems": returned.facts.problems, "idle": bool(made) and not any(map(_by_kernels, made))}
+        told |= {
+            "origins": made,
+            "problems": returned.facts.problems,
+            "idle": bool(made) and not any(map(_by_kernels, made)),
+        }
         self.last = called = messages.Called.model_construct(**{**told, **self._both(returned.facts), "kind": "called"})
         return called
 

@@ -23,7 +23,19 @@ if TYPE_CHECKING:
     from kernelwright.evaluation.device.devices import Device
 
 Role = Literal[
-    "oracle", "runner", "handles", "device", "sampled_device", "builder", "gpu_runner", "referee", "baseline", "program", "sampler", "tracer", "replayer"
+    "oracle",
+    "runner",
+    "handles",
+    "device",
+    "sampled_device",
+    "builder",
+    "gpu_runner",
+    "referee",
+    "baseline",
+    "program",
+    "sampler",
+    "tracer",
+    "replayer",
 ]
 
 _HERE = "kernelwright.evaluation"
@@ -47,7 +59,16 @@ ON_DEVICE: frozenset[Role] = frozenset(("gpu_runner", "referee", "baseline", "re
 """Roles whose loop works on a GPU."""
 LINKED: frozenset[Role] = frozenset(("handles", "device", "sampled_device"))
 """Roles whose loop takes one end of a record stream."""
-PRELOADED: tuple[Role, ...] = ("oracle", "runner", "handles", "device", "sampled_device", "sampler", "tracer", "program")
+PRELOADED: tuple[Role, ...] = (
+    "oracle",
+    "runner",
+    "handles",
+    "device",
+    "sampled_device",
+    "sampler",
+    "tracer",
+    "program",
+)
 """Roles whose modules the zygote imports, so that a fork need not."""
 
 

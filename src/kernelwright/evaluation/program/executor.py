@@ -1,7 +1,8 @@
 """The device process: owns the memory of one candidate, and executes the records that its process writes.
 
-It runs no code of the candidate but its kernels, on the functional machine. It knows neither seeds nor expected outputs.
-The judge writes inputs and weights here and reads outputs and facts from here; the candidate's process sees addresses.
+It runs no code of the candidate but its kernels, on the functional machine. It knows neither seeds nor expected
+outputs. The judge writes inputs and weights here and reads outputs and facts from here; the candidate's process sees
+addresses.
 
 Messages of the judge: `open` (limits and the rule), `inputs`, `weights`, `finish`. Records of the candidate: see
 `_RECORDS`. A record that makes no sense, or names memory that the candidate does not have, is a fault of the candidate.
@@ -21,8 +22,6 @@ import torch
 
 from kernelwright.builds import BuildResult
 from kernelwright.errors import DeviceError
-from kernelwright.evaluation.program.tensor_contents import same_bits
-from kernelwright.evaluation.program.weight_copies import Copies, copies_among, follow
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
 from kernelwright.evaluation.program import memory, origins
@@ -31,6 +30,8 @@ from kernelwright.evaluation.program.glue import Glue, Refused
 from kernelwright.evaluation.program.machine_runtime import MachineRuntime, SampledMachine, label_stores
 from kernelwright.evaluation.program.memory import BadAddress, Memory, OutOfMemory
 from kernelwright.evaluation.program.stream import Record, Stream, StreamClosed
+from kernelwright.evaluation.program.tensor_contents import same_bits
+from kernelwright.evaluation.program.weight_copies import Copies, copies_among, follow
 from kernelwright.machine import LaunchAttributes, Program, set_heap_limit
 from kernelwright.machine.runtime import CallFacts, KernelBuildFailed
 
@@ -70,7 +71,9 @@ class Device:
         reuse = message.header["reuse"] and forms == [(t.shape, t.dtype) for _, t in self._inputs]
         if not reuse:
             self._forget_inputs()
-            self._inputs = [(self._given(t, f"input {k} {tuple(t.shape)}", memory.GIVEN), t) for k, t in enumerate(tensors)]
+            self._inputs = [
+                (self._given(t, f"input {k} {tuple(t.shape)}", memory.GIVEN), t) for k, t in enumerate(tensors)
+            ]
         else:
             self._inputs = [(place, t) for (place, _), t in zip(self._inputs, tensors, strict=True)]
         for place, tensor in self._inputs:
@@ -133,10 +136,11 @@ class Device:
         """Returns the facts of the call that ended."""
         work = self.glue.work
         reads = [("values read by the host", work.reads)] if work.reads > origins.FEW else []
+        pieces: list[tuple[str, int]] = sorted(work.pieces.items(), key=lambda s: -s[1])
         return {
             "facts": dataclasses.asdict(facts),
             "operators": sorted([*work.seen, *reads], key=lambda s: -s[1])[:50],
-            "pieces": sorted(map(list, work.pieces.items()), key=lambda s: -s[1])[:50],
+            "pieces": pieces[:50],
             "aside": work.aside,
             "strangers": work.uploads,
             "downloaded": work.downloaded,

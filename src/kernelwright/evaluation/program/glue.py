@@ -251,7 +251,8 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 def _written(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[int]:
     """Returns the numbers, among all places of a call, of those that the operator writes in place."""
-    found, at = [], 0
+    found: list[int] = []
+    at = 0
     for index, argument in enumerate(function._schema.arguments):
         value = args[index] if index < len(args) else kwargs.get(argument.name)
         count = sum(1 for _ in origins.places([value]))
@@ -279,7 +280,9 @@ def _moved_labels(
         return [swapped(v) for v in value] if isinstance(value, list) else value
 
     try:
-        made = function(*(swapped(v) for v in plain), **{k: v for k, v in named.items() if k not in ("dtype", "layout")})
+        made = function(
+            *(swapped(v) for v in plain), **{k: v for k, v in named.items() if k not in ("dtype", "layout")}
+        )
     except Exception:
         return None
     return made if isinstance(made, torch.Tensor) and made.dtype is torch.uint8 else None

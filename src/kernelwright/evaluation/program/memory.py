@@ -1,4 +1,4 @@
-"""The device process's memory: blocks at the addresses that the candidate's process chose, and the origin of their bytes.
+"""The device process's memory: blocks at the addresses that the candidate's process chose, and their bytes' origins.
 
 A block lies at the same address in this process as its handle says, so that pointers in kernel arguments, in structs
 and in memory mean the same on both sides. Fresh memory holds poison. Each byte has a label that says who wrote it.
@@ -22,8 +22,8 @@ from kernelwright.machine.device_memory import POISON, Shadow
 
 UNWRITTEN, KERNEL, CONSTANT, FIXED, GIVEN, MOVED, GLUE, HOST = range(8)
 """Labels of bytes, in the order of suspicion. KERNEL: stored by device code of the candidate. CONSTANT: made by
-operators that read no tensor. FIXED: a weight, or computed from weights only. GIVEN: an input. MOVED: an input, moved by
-operators. GLUE: computed by operators. HOST: uploaded by host code that had read values of the call."""
+operators that read no tensor. FIXED: a weight, or computed from weights only. GIVEN: an input. MOVED: an input, moved
+by operators. GLUE: computed by operators. HOST: uploaded by host code that had read values of the call."""
 LABELS = ("unwritten", "kernel", "constant", "fixed", "given", "moved", "glue", "host")
 GIVEN_LOW = (LOW + HIGH) // 2
 """Addresses from here on are chosen by the device process, for the judge's tensors; lower ones by the candidate's."""

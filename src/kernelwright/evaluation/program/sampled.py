@@ -1,7 +1,7 @@
 """A device that runs a program at a size too large to run: on sparse memory, a few blocks of each launch.
 
-Faults that do not depend on values decide, as do the rules: operators, missing launches, and outputs that kernels cannot
-have written. Outputs have no values.
+Faults that do not depend on values decide, as do the rules: operators, missing launches, and outputs that kernels
+cannot have written. Outputs have no values.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class SampledDevice(Device):
         """Makes inputs of full size that repeat a few values each; returns their places."""
         places = []
         header = message.header
-        for k, (sample, shape, exact) in enumerate(zip(message.tensors, header["shapes"], header["exact"], strict=True)):
+        described = zip(message.tensors, header["shapes"], header["exact"], strict=True)
+        for k, (sample, shape, exact) in enumerate(described):
             kind = dtype_of(sample.dtype)
             strides = list(torch.empty(tuple(shape), device="meta").stride())
             nbytes = math.prod(shape) * kind.itemsize
@@ -177,4 +178,3 @@ def _repeat(address: int, nbytes: int, sample: bytes) -> None:
 def serve(channel: Channel, level: str, link: socket.socket) -> None:
     """Executes records and answers the judge until it closes the channel."""
     serve_devices(channel, level, link, SampledDevice)
-
