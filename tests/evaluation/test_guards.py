@@ -78,13 +78,6 @@ def test_kernels_that_work_on_values_of_unknown_origin() -> None:
     assert call_findings(facts(facts=RAN, strangers=100), "from_scratch", 100_000, "w") == []
 
 
-def test_python_that_reaches_into_device_memory() -> None:
-    for policy in ("from_scratch", "libraries"):
-        found = call_findings(facts(facts=RAN, host_access=100_000), policy, 100_000, "w")
-        assert [f.rule for f in found] == ["host-access"]
-    assert call_findings(facts(facts=RAN, host_access=100), "from_scratch", 100_000, "w") == []
-
-
 def test_functions_that_are_others_than_before() -> None:
     found = call_findings(facts(facts=RAN, patched=["time.time"]), "libraries", 100_000, "w")
     assert [(f.rule, f.evidence) for f in found] == [("patched-function", "replaces time.time")]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-from types import SimpleNamespace
-
 import numpy as np
 import torch
 
 from kernelwright.evaluation.candidate.fake_cuda import FEW, Memory, OperatorLog
-from kernelwright.evaluation.candidate.host_access import HostAccess, _host_library, _watched
-from kernelwright.machine.runtime import Allocation
 
 
 def log_of(given: torch.Tensor, weight: torch.Tensor | None = None) -> OperatorLog:
@@ -195,22 +190,3 @@ def test_freed_memory_is_forgotten() -> None:
     address = lost.data_ptr()
     del lost
     assert kept.view(10, 10) in memory and not memory._places[address]
-
-
-def test_libraries_that_were_there_work_in_host_memory_and_the_drivers_do_not() -> None:
-    def names(*texts: str | None) -> list[bool]:
-        return [_host_library(SimpleNamespace(_name=text)) for text in texts]
-
-    assert names(None, "libc.so.6", "libstdc++.so.6", torch._C.__file__, np.__file__) == [True] * 5
-    assert names("libcuda.so.1", "libcudart.so.13", "/tmp/scratch/mine.so", "./mine.so") == [False] * 4
-
-
-def test_pointers_count_when_they_are_followed_and_pass_as_arguments() -> None:
-    x = torch.arange(8, dtype=torch.float32)
-    access = HostAccess(lambda: [Allocation(x.data_ptr(), 32, "x")])
-    pointer = ctypes.cast(x.data_ptr(), _watched(ctypes.POINTER(ctypes.c_float), access))
-    take = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_float))(lambda _p: 7)
-    assert take(pointer) == 7 and ctypes.c_void_p(x.data_ptr()).value == x.data_ptr()
-    assert access.elements == 0
-    assert (pointer[3], pointer[0:3]) == (3.0, [0.0, 1.0, 2.0]) and access.elements == 4
-    assert pointer.contents.value == 0.0 and access.elements == 12

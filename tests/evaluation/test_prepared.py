@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from kernelwright.evaluation.candidate import weight_copies
 from kernelwright.evaluation.candidate.runner import load_weights
+from kernelwright.evaluation.program import weight_copies
 
 
 @dataclasses.dataclass

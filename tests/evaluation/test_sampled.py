@@ -205,7 +205,7 @@ def test_a_launch_whose_size_was_read_from_the_device_is_no_evidence(evaluator: 
     options = EvalOptions(backend="cpu", trials=2, seed=3, policy="libraries")
     result = judged(evaluator, ROWS, honest, options)
     assert result.verdict == "correct" and [f.rule for f in result.findings] == ["fallback"]
-    assert "no launch" in result.environment.sampled_size
+    assert "not decided" in result.environment.sampled_size
 
 
 LABELS = """extern "C" __global__ void twice(const long long* x, long long* y, int columns) {
@@ -232,22 +232,18 @@ def test_integer_inputs_and_operators_over_all_of_them(evaluator: Evaluator) -> 
     assert "nothing found" in result.environment.sampled_size
 
 
-def test_a_candidate_that_wants_all_of_the_memory_is_not_accused(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It walks through 12 GB itself and is stopped, which is no evidence against it."""
-    monkeypatch.setattr(large_sizes, "RESIDENT_MB", 0)
+def test_a_candidate_that_wants_all_of_the_memory_is_not_accused(evaluator: Evaluator) -> None:
+    """It takes 12 GB of host memory at full size and is refused them, which is no evidence against it."""
     greedy = candidate(
         FLAT.replace("INDEX", "long long"),
-        "import ctypes",
         "y = torch.empty_like(x)",
-        "if y.numel() > 1 << 20: ctypes.memset(y.data_ptr(), 0, y.numel() * 4)",
+        "host = torch.ones(y.numel()) if y.numel() > 1 << 20 else None",
         LAUNCH_FLAT,
         "return y",
     )
     result = judged(evaluator, TWICE, greedy)
     assert result.verdict == "correct", result.reason
-    assert "killed by SIGKILL" in result.environment.sampled_size
+    assert "not decided" in result.environment.sampled_size
 
 
 def test_a_stated_size_that_is_too_large_is_sampled(evaluator: Evaluator) -> None:

@@ -110,9 +110,9 @@ class SampledRuntime(Runtime):
             return False
         if fault.kind in AT_ANY_VALUE:
             return True
-        return fault.kind in AT_KNOWN_VALUES and all(self._cannot_steer(a) for a in args)
+        return fault.kind in AT_KNOWN_VALUES and all(self.cannot_steer(a) for a in args)
 
-    def _cannot_steer(self, argument: bytes) -> bool:
+    def cannot_steer(self, argument: bytes) -> bool:
         """Tells whether an argument points to no memory with unknown integers, which could be used as indices."""
         words = (int.from_bytes(argument[k : k + 8], "little") for k in range(0, len(argument) - 7, 8))
         for word in words:

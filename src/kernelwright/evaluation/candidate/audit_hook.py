@@ -1,8 +1,7 @@
 """An audit hook that records a candidate's Python code reading objects of others. Nothing can remove an audit hook.
 
 Frames and the heap lead to the judge's own objects and reveal the caller, as do hooks that Python runs for all code.
-`ctypes` leads past torch to the memory of tensors, which the host could not touch on a GPU. The hook does not judge
-(`rules` does).
+The hook does not judge (`rules` does).
 """
 
 from __future__ import annotations
@@ -20,22 +19,19 @@ HIDDEN = "kernelwright.evaluation"
 _EVENTS = frozenset(
     "import gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames "
     "sys.addaudithook sys.settrace sys.setprofile sys.monitoring.register_callback "
-    "object.__getattr__ ctypes.cdata ctypes.string_at ctypes.wstring_at".split()
+    "object.__getattr__".split()
 )
 _FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
-_MEMORY = ("ctypes.cdata", "ctypes.string_at", "ctypes.wstring_at")
 _STACK_READERS = ("/inspect.py", "/traceback.py")
 """Python's modules that read frames for their caller."""
-_POINTER_READERS = ("ctypes/__init__.py", "ctypes/_endian.py")
 
 
 class Snoops:
-    """Records when candidate code reads the heap or others' frames; passes addresses that it reads from to `touch`."""
+    """Records when candidate code reads the heap or others' frames."""
 
-    def __init__(self, touch: Callable[[int], None]) -> None:
+    def __init__(self) -> None:
         self.seen: list[str] = []
         self.active = False
-        self._touch = touch
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.active or event not in _EVENTS:
@@ -52,12 +48,8 @@ class Snoops:
             # Printing an exception's traceback, as honest code does, reads frames too: those that the exception passed
             # through.
             through = _STACK_READERS if event.startswith("sys.") else _STACK_READERS[:1]
-            frame = _asking(sys._getframe(1), _POINTER_READERS if event in _MEMORY else through)
-            if not candidates(frame):
-                return
-            if event in _MEMORY:
-                self._touch(int(arguments[0]))
-            else:
+            frame = _asking(sys._getframe(1), through)
+            if candidates(frame):
                 self.seen.append(f"{event} called in line {frame.f_lineno} of the candidate")
         finally:
             self.active = True

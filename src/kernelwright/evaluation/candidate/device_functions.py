@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from kernelwright.evaluation.candidate import fake_torch
 from kernelwright.evaluation.candidate.fake_cuda import LACKING, own_kinds
-from kernelwright.evaluation.candidate.handles import Handles
+from kernelwright.evaluation.candidate.handles import HandleTable
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
@@ -39,7 +39,7 @@ def _there(value: Any) -> Any:
 class DeviceFunctions(TorchFunctionMode):
     """Makes handles report `cuda:0`."""
 
-    def __init__(self, handles: Handles, unsupported: list[str]) -> None:
+    def __init__(self, handles: HandleTable, unsupported: list[str]) -> None:
         super().__init__()
         self.unsupported = unsupported
         device = torch.Tensor.device.__get__  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.evaluation.candidate import fake_torch
 from kernelwright.evaluation.candidate.fake_cuda import own_kinds, tensors_in
-from kernelwright.evaluation.candidate.handles import Handles, is_handle
+from kernelwright.evaluation.candidate.handles import HandleTable, is_handle
 from kernelwright.evaluation.candidate.recording_runtime import RecordingRuntime
 from kernelwright.evaluation.program.forms import encode
 
@@ -36,7 +36,7 @@ _MIXES = frozenset("copy_ index index_put index_put_ _index_put_impl_ _unsafe_in
 class DeviceOperators(TorchDispatchMode):
     """Records each operator that touches values on the device."""
 
-    def __init__(self, handles: Handles, runtime: RecordingRuntime) -> None:
+    def __init__(self, handles: HandleTable, runtime: RecordingRuntime) -> None:
         super().__init__()
         self._handles = handles
         self._runtime = runtime
@@ -93,7 +93,7 @@ class DeviceOperators(TorchDispatchMode):
     def _executed(self, func: Any, args: Any, kwargs: dict[str, Any], given: list[torch.Tensor]) -> Any:
         """Runs an operator on forms only, and records it."""
         arguments = self._arguments(args, kwargs)
-        plain = {k: v for k, v in kwargs.items() if k not in ("generator", "pin_memory")}
+        plain = {k: None if k == "generator" else v for k, v in kwargs.items() if k != "pin_memory"}
         given_forms = _forms(args) if func.overloadpacket.__name__ in _MIXES else args
         try:
             made = func(*given_forms, **plain)
@@ -119,7 +119,7 @@ class DeviceOperators(TorchDispatchMode):
         address = self._handles.storage_address
         positional = [encode(a, address, parts) for a in args]
         named = {k: encode(v, address, parts) for k, v in kwargs.items() if k not in ("pin_memory", "generator")}
-        if isinstance(generator := kwargs.get("generator"), torch.Generator):
+        if isinstance(generator := kwargs.get("generator"), torch._C.Generator):
             named["generator"] = [id(generator), generator.initial_seed()]
         return [positional, named], parts
 

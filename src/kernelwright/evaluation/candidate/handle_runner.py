@@ -23,7 +23,7 @@ from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.program.forms import Place, dtype_of
-from kernelwright.evaluation.program.stream import Stream
+from kernelwright.evaluation.program.stream import RecordStream
 from kernelwright.evaluation.program.weight_copies import copies_among, held_tensors, own_tensors
 from kernelwright.tasks import gradients
 
@@ -34,7 +34,7 @@ class HandleRunner(runner.Runner):
     fenced = False
 
     def __init__(self, channel: Channel, link: socket.socket) -> None:
-        self.stream = Stream(link)
+        self.stream = RecordStream(link)
         super().__init__(channel)
         gradients.device = "meta"
 

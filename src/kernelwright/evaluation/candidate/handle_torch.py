@@ -59,7 +59,7 @@ def _device_seeding(runtime: RecordingRuntime) -> Callable[[int], None]:
     return manual_seed
 
 
-class _Legacy(type):
+class _HandleType(type):
     """The class of `torch.cuda.FloatTensor` and its like: called, they make handles."""
 
     dtype: torch.dtype
@@ -75,4 +75,4 @@ class _Legacy(type):
 
 
 def _legacy(name: str, dtype: torch.dtype) -> type:
-    return _Legacy(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
+    return _HandleType(name, (), {"dtype": dtype, "__module__": "torch.cuda"})

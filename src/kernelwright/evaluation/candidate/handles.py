@@ -14,7 +14,7 @@ import torch
 
 from kernelwright.backends.device_addresses import LOW
 from kernelwright.evaluation.program.forms import Place, dtype_of, place
-from kernelwright.evaluation.program.stream import Stream, StreamClosed
+from kernelwright.evaluation.program.stream import RecordStream, StreamClosed
 
 _PAGE = 4096
 _without_functions: Any = torch._C.DisableTorchFunction
@@ -35,12 +35,14 @@ class _Storage:
     kept: weakref.ref[Any]
     own: bool
     """True if this process chose the address, and so frees it."""
+    integers: bool = False
+    """True once a kernel may have been given it as integers, which can steer addresses."""
 
 
-class Handles:
+class HandleTable:
     """The storages of all handles, by identity."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: RecordStream) -> None:
         self._stream = stream
         self._storages: dict[int, _Storage] = {}
         self._next = LOW
@@ -74,6 +76,10 @@ class Handles:
         """Returns the address of a handle's first element."""
         with _without_functions():
             start = self.storage_address(tensor)
+            known = self._storages.get(_storage_of(tensor)._cdata)
+            if known is not None and not (tensor.is_floating_point() or tensor.is_complex() or known.integers):
+                known.integers = True
+                self._stream.write("integers", known.address)
             return start + int(tensor.storage_offset()) * tensor.element_size() if start else 0
 
     def place(self, tensor: torch.Tensor) -> Place:

@@ -19,9 +19,9 @@ import torch
 from kernelwright.backends import device_addresses
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import DeviceError
-from kernelwright.evaluation.candidate.handles import Handles, is_handle
+from kernelwright.evaluation.candidate.handles import HandleTable, is_handle
 from kernelwright.evaluation.processes.wire import unpack_tensor
-from kernelwright.evaluation.program.stream import Record, Stream
+from kernelwright.evaluation.program.stream import RecordStream, StreamRecord
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.machine import Fault, KernelInfo, LaunchAttributes
 from kernelwright.machine.runtime import KernelBuildFailed, three
@@ -29,12 +29,12 @@ from kernelwright.machine.runtime import KernelBuildFailed, three
 _PLAIN = LaunchAttributes()
 
 
-class OperatorRefused(RuntimeError):
+class RefusedOnDevice(RuntimeError):
     """The library rule does not allow an operator of torch on the device."""
 
 
 @dataclass(frozen=True)
-class Module:
+class ModuleHandle:
     """Loaded device code: its name, its kernels, and its variables' addresses and sizes in bytes."""
 
     name: str
@@ -53,10 +53,10 @@ class RecordingRuntime:
     """Tells host code that device tensors are handles."""
     device = "cuda"
 
-    def __init__(self, build: Callable[[BuildRequest], BuildResult], stream: Stream) -> None:
+    def __init__(self, build: Callable[[BuildRequest], BuildResult], stream: RecordStream) -> None:
         self._build = build
         self.stream = stream
-        self.tensors = Handles(stream)
+        self.tensors = HandleTable(stream)
         self.builds: list[BuildResult] = []
         self.findings: list[dict[str, Any]] = []
         self.faults: list[Fault] = []
@@ -69,7 +69,7 @@ class RecordingRuntime:
         self.standing_for: Callable[[str], AbstractContextManager[Any]] = lambda _name: contextlib.nullcontext()
         """A context in which operators are recorded as the work of a library's routine."""
         self._allocated: set[int] = set()
-        self._modules: dict[str, Module] = {}
+        self._modules: dict[str, ModuleHandle] = {}
         self._symbols: list[tuple[int, int]] = []
 
     # Builds and device code.
@@ -80,7 +80,7 @@ class RecordingRuntime:
         self.builds.append(result)
         return result
 
-    def program(self, result: BuildResult) -> Module:
+    def program(self, result: BuildResult) -> ModuleHandle:
         """Loads the device code of a build in the device process. Raises `KernelBuildFailed` for code that it cannot
         run."""
         text = (result.ptx or "").encode()
@@ -92,13 +92,13 @@ class RecordingRuntime:
                 k: KernelInfo(k, tuple(map(tuple, params)), shared, threads) for k, params, shared, threads in kernels
             }
             places = {k: (address, nbytes) for k, (address, nbytes) in symbols.items()}
-            self._modules[name] = Module(name, found, places)
+            self._modules[name] = ModuleHandle(name, found, places)
             self._symbols += places.values()
         return self._modules[name]
 
     def launch(
         self,
-        program: Module,
+        program: ModuleHandle,
         kernel: str,
         grid: tuple[int, ...],
         block: tuple[int, ...],
@@ -165,6 +165,7 @@ class RecordingRuntime:
     def allocate(self, nbytes: int) -> int:
         """Returns the address of new device memory."""
         address = self.tensors.reserve(max(1, nbytes))
+        self.stream.write("integers", address)  # its dtype is unknown
         self._allocated.add(address)
         return address
 
@@ -226,13 +227,13 @@ class RecordingRuntime:
         self.unsupported.append(name)
         return RuntimeError(f"{name} is not supported here")
 
-    def _ask(self, kind: str, *fields: Any, parts: Iterable[bytes] = ()) -> Record:
+    def _ask(self, kind: str, *fields: Any, parts: Iterable[bytes] = ()) -> StreamRecord:
         answer = self.stream.ask(kind, *fields, parts=tuple(parts))
         if answer.kind == "answer":
             return answer
         cause, text, _ = answer.fields
         if cause == "refused":
-            raise OperatorRefused(text)
+            raise RefusedOnDevice(text)
         if cause == "build":
             raise KernelBuildFailed(text)
         if cause in ("device", "memory", "record"):

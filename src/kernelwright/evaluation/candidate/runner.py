@@ -31,7 +31,6 @@ from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads
 from kernelwright.evaluation.candidate.audit_hook import HIDDEN, Snoops, watch_forbidden
 from kernelwright.evaluation.candidate.captured_output import MAX_PRINT, Tail
-from kernelwright.evaluation.candidate.host_access import HostAccess
 from kernelwright.evaluation.candidate.patched_functions import Originals
 from kernelwright.evaluation.candidate.source_files import SourceFiles
 from kernelwright.evaluation.processes import wire
@@ -80,9 +79,8 @@ class Runner:
         self.runtime.quietly = lambda: self.operators.quietly()
         if hasattr(self.runtime, "stored"):
             self.operators.stored = self.runtime.stored
-        self.access = HostAccess(getattr(self.runtime, "allocations", list))
         self.missing = _MissingLibraries()
-        self.snoops = Snoops(self.access.touch)
+        self.snoops = Snoops()
         sys.addaudithook(self.snoops)
         self.originals = Originals()
         self.prints = Tail()
@@ -145,7 +143,6 @@ class Runner:
         """Prepares this process for the candidate's module."""
         if self.on_cuda:
             fake_cuda.install(self.runtime.unsupported)
-            self.access.install()
             register = self.runtime.register
 
             def handed_over(tensor: torch.Tensor) -> None:
@@ -227,7 +224,6 @@ class Runner:
         self.operators.adopt(given)
         self.operators.adopt(weights_of(self.model), fixed=True)
         self.operators.begin()
-        self.access.elements = 0
         self.runtime.begin_call()
         torch.manual_seed(message.header["call_seed"])
         self.ready()
@@ -244,7 +240,6 @@ class Runner:
             "written": [written_bytes(facts, t) for t in outputs],
             "foreign": self.foreign(outputs, facts),
             "idle": bool(outputs) and all(map(self.operators.only_moved, outputs)),
-            "host_access": self.access.elements,
             **self.operators.report(),
             "mutated": changed(before, given),
             "problems": problems,

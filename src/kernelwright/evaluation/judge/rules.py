@@ -49,7 +49,7 @@ def call_findings(
                 workload=workload,
             )
         )
-    found += _reaching_out(facts, largest_input, workload)
+    found += _reaching_out(facts, workload)
     libraries = allowed(policy)
     if policy == "libraries":
         return found
@@ -96,13 +96,10 @@ def _decoy(evidence: str, workload: str) -> Finding:
     return Finding(rule="decoy-kernel", evidence=evidence, severity="info", workload=workload)
 
 
-def _reaching_out(facts: CallState, largest_input: int, workload: str) -> list[Finding]:
-    """Checks Python code for access to the harness's objects, patched functions, and device memory; all rules apply."""
+def _reaching_out(facts: CallState, workload: str) -> list[Finding]:
+    """Checks Python code for access to the harness's objects and for patched functions; all rules apply."""
     seen = [("harness-access" if e.endswith(forbidden_names.PAST) else "frame-walk", e) for e in facts.snooped]
     seen += [("patched-function", f"replaces {name}") for name in facts.patched]
-    if (reached := facts.host_access) > _few(largest_input):
-        what = f"Python code reaches {reached} elements of device memory: a segmentation fault on a GPU"
-        seen.append(("host-access", what))
     return [Finding(rule=rule, evidence=what, severity="reject", workload=workload) for rule, what in seen]
 
 

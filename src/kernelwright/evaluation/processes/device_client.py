@@ -24,7 +24,7 @@ MOST_SERVED = 500
 """The candidates that one process serves, so that nothing can grow for ever."""
 
 
-class Device:
+class LentDevice:
     """One device process, lent to one candidate at a time."""
 
     def __init__(self, pool: Pool, role: Role, limits: ChildLimits) -> None:
@@ -82,9 +82,9 @@ class Devices:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._lock = threading.Lock()
-        self._idle: list[Device] = []
+        self._idle: list[LentDevice] = []
 
-    def take(self, role: Role, limits: ChildLimits) -> Device:
+    def take(self, role: Role, limits: ChildLimits) -> LentDevice:
         """Returns an idle process with these limits, or a fresh one."""
         with self._lock:
             found = next((d for d in self._idle if d.key == (role, limits)), None)
@@ -94,9 +94,9 @@ class Devices:
             return found
         if found is not None:
             found.end()
-        return Device(self._pool, role, limits)
+        return LentDevice(self._pool, role, limits)
 
-    def give_back(self, device: Device) -> None:
+    def give_back(self, device: LentDevice) -> None:
         """Keeps a process for the next candidate, after a judgement in which nothing unusual happened."""
         try:
             device.forget()

@@ -141,7 +141,6 @@ class CallState(AnswerState):
     pieces: _Sized = []
     strangers: _Count = 0
     idle: bool = False
-    host_access: _Count = 0
     foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
     mutated: list[_Count] = Field(max_length=1000)
     problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
@@ -167,6 +166,8 @@ class DeviceReport(AnswerState):
     error: _Text = ""
     """The first fault of the call, as a GPU's message."""
     refused: _Names = []
+    undecided: bool = False
+    """True if the candidate asked for a value that is not known at a sampled size."""
     places: _Places = []
     facts: CallLaunches = CallLaunches()
     operators: _Sized = []

@@ -104,6 +104,8 @@ class ProgramClient(CandidateClient):
         called = self._called(returned, report.facts)
         if refusal := self._refusal():
             raise refusal
+        if self.seen.undecided:
+            raise Failed("unsupported", "it asks for values that are not known at this size")
         return called
 
     def _called(self, returned: Answered[messages.Returned], report: messages.DeviceReport) -> messages.Called:

@@ -33,7 +33,6 @@ Role = Literal[
     "referee",
     "baseline",
     "program",
-    "sampler",
     "tracer",
     "replayer",
 ]
@@ -45,7 +44,6 @@ MODULES: dict[Role, str] = {
     "handles": f"{_HERE}.candidate.handle_runner",
     "device": f"{_HERE}.program.executor",
     "sampled_device": f"{_HERE}.program.sampled",
-    "sampler": f"{_HERE}.candidate.sampled_runner",
     "tracer": f"{_HERE}.candidate.traced_runner",
     "program": f"{_HERE}.candidate.program_runner",
     "gpu_runner": f"{_HERE}.candidate.gpu_runner",
@@ -65,7 +63,6 @@ PRELOADED: tuple[Role, ...] = (
     "handles",
     "device",
     "sampled_device",
-    "sampler",
     "tracer",
     "program",
 )

@@ -26,10 +26,10 @@ from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
 from kernelwright.evaluation.program import memory, origins
 from kernelwright.evaluation.program.forms import Place
-from kernelwright.evaluation.program.glue import Glue, Refused
+from kernelwright.evaluation.program.glue import Glue, OperatorRefused
 from kernelwright.evaluation.program.machine_runtime import MachineRuntime, SampledMachine, label_stores
-from kernelwright.evaluation.program.memory import BadAddress, Memory, OutOfMemory
-from kernelwright.evaluation.program.stream import Record, Stream, StreamClosed
+from kernelwright.evaluation.program.memory import BadAddress, DeviceMemory, OutOfMemory
+from kernelwright.evaluation.program.stream import RecordStream, StreamClosed, StreamRecord
 from kernelwright.evaluation.program.tensor_contents import same_bits
 from kernelwright.evaluation.program.weight_copies import Copies, copies_among, follow
 from kernelwright.machine import LaunchAttributes, Program, set_heap_limit
@@ -40,11 +40,11 @@ HEAP_BYTES = 8 << 20
 """CUDA's initial limit on the heap of in-kernel malloc."""
 
 
-class Device:
+class ProgramDevice:
     """The memory, the programs and the facts of one candidate."""
 
     def __init__(self) -> None:
-        self.blocks = Memory(1 << 30)
+        self.blocks = DeviceMemory(1 << 30)
         self.runtime: MachineRuntime | SampledMachine = MachineRuntime(self.blocks)
         self.glue = Glue(self.blocks)
         self.error = ""
@@ -53,11 +53,11 @@ class Device:
         self._inputs: list[tuple[Place, torch.Tensor]] = []
         self._weights: dict[int, tuple[Place, ...]] = {}
         self._copies: Copies = []
-        self.stream: Stream
+        self.stream: RecordStream
 
     def open(self, header: dict[str, Any]) -> None:
         """Sets the limit on memory, the library rule, and the kind of device."""
-        self.blocks = Memory(int(header["memory_mb"]) << 20)
+        self.blocks = DeviceMemory(int(header["memory_mb"]) << 20)
         self.runtime = MachineRuntime(self.blocks)
         self.glue = Glue(self.blocks, header["rule"])
 
@@ -170,7 +170,7 @@ class Device:
 
     # The candidate's records.
 
-    def execute(self, record: Record) -> None:
+    def execute(self, record: StreamRecord) -> None:
         """Executes one record. What is wrong with it becomes the call's fault."""
         self.glue.work.records += 1
         handler = _RECORDS.get(record.kind)
@@ -183,7 +183,7 @@ class Device:
             if self.error and record.kind != "module":
                 raise DeviceError(self.error)
             getattr(self, handler)(record)
-        except Refused as refused:
+        except OperatorRefused as refused:
             self._fail(refused, "refused", record.kind, answers)
         except KernelBuildFailed as error:
             self._fail(error, "build", record.kind, answers, lasting=False)
@@ -210,20 +210,25 @@ class Device:
         self.stream.write("answer", *fields, parts=parts)
         self.stream.flush()
 
-    def _alloc(self, record: Record) -> None:
+    def _alloc(self, record: StreamRecord) -> None:
         address, nbytes = record.fields
         self.blocks.add(int(address), int(nbytes))
 
-    def _free(self, record: Record) -> None:
+    def _integers(self, record: StreamRecord) -> None:
+        block = self.blocks.at(int(record.fields[0]))
+        if block is not None:
+            block.floating = False
+
+    def _free(self, record: StreamRecord) -> None:
         block = self.blocks.at(int(record.fields[0]))
         if block is not None and not block.given:
             self.blocks.free(block.address)
 
-    def _op(self, record: Record) -> None:
+    def _op(self, record: StreamRecord) -> None:
         name, library, arguments, results = record.fields
         self.glue.run(str(name), str(library), arguments, results, record.parts)
 
-    def _value(self, record: Record) -> None:
+    def _value(self, record: StreamRecord) -> None:
         """Executes an operator whose result the host needs: a value, or tensors of a shape that values decide."""
         name, library, arguments = record.fields
         if str(name).split(".")[0] not in ("_local_scalar_dense", "item"):
@@ -233,8 +238,8 @@ class Device:
         self._read_place(arguments, 8)
         self._answer(made if isinstance(made, (int, float, bool)) else str(made))
 
-    def _shaped(self, record: Record) -> None:
-        raise Refused(str(record.fields[0]).split(".")[0], self.glue.rule)
+    def _shaped(self, record: StreamRecord) -> None:
+        raise OperatorRefused(str(record.fields[0]).split(".")[0], self.glue.rule)
 
     def _read_place(self, arguments: Any, nbytes: int) -> None:
         places = origins.places(arguments)
@@ -242,7 +247,7 @@ class Device:
         if any(self.blocks.uniform(p) not in (memory.FIXED, memory.CONSTANT) for p in places):
             self.glue.work.reads += 1
 
-    def _fetch(self, record: Record) -> None:
+    def _fetch(self, record: StreamRecord) -> None:
         """Sends a tensor's values to the host, in row-major order."""
         place = record.fields[0]
         tensor = self.blocks.view(place).resolve_conj().resolve_neg()
@@ -250,7 +255,7 @@ class Device:
         self._downloaded(place[0], len(data))
         self._answer(parts=(bytes(data),))
 
-    def _download(self, record: Record) -> None:
+    def _download(self, record: StreamRecord) -> None:
         address, nbytes = map(int, record.fields)
         variable = self._variable(address, nbytes)
         if variable is None:
@@ -264,7 +269,7 @@ class Device:
         if block is None or block.labels is not None or block.label not in (memory.FIXED, memory.CONSTANT):
             work.reads += -(-nbytes // 4)
 
-    def _upload(self, record: Record) -> None:
+    def _upload(self, record: StreamRecord) -> None:
         """Writes bytes of the host. They count as the host's once it has read values of the call."""
         address, data = int(record.fields[0]), record.parts[0]
         work = self.glue.work
@@ -276,13 +281,13 @@ class Device:
             self.blocks.write(address, len(data), label)
         ctypes.memmove(address, bytes(data), len(data))
 
-    def _fill(self, record: Record) -> None:
+    def _fill(self, record: StreamRecord) -> None:
         address, value, nbytes = map(int, record.fields)
         if self._variable(address, nbytes) is None:
             self.blocks.write(address, nbytes, memory.CONSTANT)
         ctypes.memset(address, value & 0xFF, nbytes)
 
-    def _copy(self, record: Record) -> None:
+    def _copy(self, record: StreamRecord) -> None:
         to, source, nbytes = map(int, record.fields)
         source_variable = self._variable(source, nbytes)
         labels: torch.Tensor | int = memory.CONSTANT
@@ -309,10 +314,10 @@ class Device:
                     return program
         return None
 
-    def _seed(self, record: Record) -> None:
+    def _seed(self, record: StreamRecord) -> None:
         torch.manual_seed(int(record.fields[0]) & (2**63 - 1))
 
-    def _module(self, record: Record) -> None:
+    def _module(self, record: StreamRecord) -> None:
         """Loads device code; the answer describes its kernels and variables."""
         text = bytes(record.parts[0]).decode("utf-8", "replace")
         source = bytes(record.parts[1]).decode("utf-8", "replace")
@@ -323,7 +328,7 @@ class Device:
         kernels = [[k.name, k.params, k.static_shared, k.max_threads] for k in program.kernels.values()]
         self._answer(kernels, program.variables())
 
-    def _launch(self, record: Record) -> None:
+    def _launch(self, record: StreamRecord) -> None:
         module, kernel, grid, block, shared, args, own_shared, cooperative, cluster = record.fields
         program = self.modules[module]
         if kernel not in program.kernels:
@@ -338,10 +343,10 @@ class Device:
         finally:
             label_stores(self.blocks, self.runtime.written().items(), before)
 
-    def _sync(self, _record: Record) -> None:
+    def _sync(self, _record: StreamRecord) -> None:
         self._answer()
 
-    def _count(self, _record: Record) -> None:
+    def _count(self, _record: StreamRecord) -> None:
         self._answer(self.runtime.instructions())
 
     # Both.
@@ -376,6 +381,7 @@ def _finding(cause: str, text: str) -> dict[str, Any]:
 _RECORDS: dict[str, str] = {
     "alloc": "_alloc",
     "free": "_free",
+    "integers": "_integers",
     "op": "_op",
     "value": "_value",
     "shaped": "_shaped",
@@ -390,16 +396,16 @@ _RECORDS: dict[str, str] = {
     "sync": "_sync",
     "count": "_count",
 }
-"""Methods of `Device` by the kind of record that they execute."""
+"""Methods of `ProgramDevice` by the kind of record that they execute."""
 _ANSWERING = frozenset(("value", "shaped", "fetch", "download", "module", "sync", "count"))
 
 
 def serve(channel: Channel, level: str, link: socket.socket) -> None:
     """Executes records and answers the judge until it closes the channel."""
-    serve_devices(channel, level, link, Device)
+    serve_devices(channel, level, link, ProgramDevice)
 
 
-def serve_devices(channel: Channel, level: str, control: socket.socket, kind: type[Device]) -> None:
+def serve_devices(channel: Channel, level: str, control: socket.socket, kind: type[ProgramDevice]) -> None:
     """Serves one candidate after the other, each with a device and a record stream of its own. The judge sends the
     stream's descriptor through `control` before it sends `open`."""
     channel.send({"kind": "ready", "level": level})
@@ -424,7 +430,7 @@ def serve_devices(channel: Channel, level: str, control: socket.socket, kind: ty
         if message.kind == "open":
             device.forget()
             device = kind()
-            device.stream = Stream(_received(control))
+            device.stream = RecordStream(_received(control))
             watched = device.stream.fileno()
             poll.register(watched, select.POLLIN)
         _obey(device, channel, message)
@@ -435,7 +441,7 @@ def _received(control: socket.socket) -> socket.socket:
     return socket.socket(fileno=fds[0])
 
 
-def _obey(device: Device, channel: Channel, message: Frame) -> None:
+def _obey(device: ProgramDevice, channel: Channel, message: Frame) -> None:
     tensors: list[Any] = []
     try:
         if message.kind == "open":

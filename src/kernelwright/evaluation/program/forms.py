@@ -64,7 +64,7 @@ def encode(value: Any, address: Callable[[torch.Tensor], int], parts: list[bytes
         return {"l": str(value).removeprefix("torch.")}
     if isinstance(value, complex):
         return {"c": [value.real, value.imag]}
-    if isinstance(value, torch.Generator):
+    if isinstance(value, torch._C.Generator):
         return None
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return encode(value.node.maybe_as_int(), address, parts)

@@ -14,7 +14,7 @@ import torch
 
 from kernelwright.evaluation.program import glue_table, memory, origins
 from kernelwright.evaluation.program.forms import Place, decode, dtype_of
-from kernelwright.evaluation.program.memory import Memory
+from kernelwright.evaluation.program.memory import DeviceMemory
 from kernelwright.evaluation.text import library_ops
 from kernelwright.evaluation.text.library_ops import owner
 from kernelwright.records import LibraryRule
@@ -27,7 +27,7 @@ SNAPSHOT_LEAST = 64
 """The least elements of a moved tensor that is kept."""
 
 
-class Refused(RuntimeError):
+class OperatorRefused(RuntimeError):
     """The rule does not allow an operator; `name` tells which."""
 
     def __init__(self, name: str, rule: str) -> None:
@@ -70,7 +70,7 @@ class Glue:
     """The operators of one candidate. `rule` decides which run; `fresh_weights` is true until the first call on new
     weights has ended."""
 
-    def __init__(self, blocks: Memory, rule: LibraryRule = "from_scratch") -> None:
+    def __init__(self, blocks: DeviceMemory, rule: LibraryRule = "from_scratch") -> None:
         self.blocks = blocks
         self.rule = rule
         self.work = Work()
@@ -85,7 +85,7 @@ class Glue:
 
     def run(self, name: str, library: str, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]) -> Any:
         """Executes one operator of `aten`. `results` holds a place for each tensor that it returns, or None where that
-        is an argument. Returns what it returned. Raises `Refused`, and what torch raises."""
+        is an argument. Returns what it returned. Raises `OperatorRefused`, and what torch raises."""
         function = _operator(name)
         args, kwargs = arguments
         places = [*origins.places(args), *origins.places(kwargs)]
@@ -147,10 +147,10 @@ class Glue:
         if library or not glue_table.is_glue(name, integers):
             raise self._refusal(library or name.split(".")[0])
 
-    def _refusal(self, name: str) -> Refused:
+    def _refusal(self, name: str) -> OperatorRefused:
         if name not in self.refused:
             self.refused.append(name)
-        return Refused(name, self.rule)
+        return OperatorRefused(name, self.rule)
 
     def _account(self, name: str, places: list[Place], labels: list[int], results: list[Any]) -> None:
         given = sum(_count(p) for p in places) if len(places) > 4 else max(map(_count, places), default=0)
@@ -263,7 +263,7 @@ def _written(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[int
 
 
 def _moved_labels(
-    blocks: Memory, function: Any, call: Execution, places: list[Place], labels: list[int]
+    blocks: DeviceMemory, function: Any, call: Execution, places: list[Place], labels: list[int]
 ) -> torch.Tensor | None:
     """Returns the labels of a move's result, by moving the labels of its inputs; None where they are all one, or where
     the operator does not work on labels."""

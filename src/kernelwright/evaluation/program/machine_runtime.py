@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation.program.memory import Memory
+from kernelwright.evaluation.program.memory import DeviceMemory
 from kernelwright.machine import Allocation
 from kernelwright.machine.runtime import Runtime
 from kernelwright.machine.sampled import SampledRuntime
@@ -18,7 +18,7 @@ def _no_builds(_request: BuildRequest) -> BuildResult:
 class MachineRuntime(Runtime):
     """Runs every block of every launch."""
 
-    def __init__(self, blocks: Memory) -> None:
+    def __init__(self, blocks: DeviceMemory) -> None:
         super().__init__(_no_builds)
         self.blocks = blocks
 
@@ -30,7 +30,7 @@ class MachineRuntime(Runtime):
 class SampledMachine(SampledRuntime):
     """Runs a few blocks of each launch, over memory that is reserved on touch."""
 
-    def __init__(self, blocks: Memory) -> None:
+    def __init__(self, blocks: DeviceMemory) -> None:
         super().__init__(_no_builds)
         self.blocks = blocks
         self.exact_blocks: set[int] = set()
@@ -39,13 +39,14 @@ class SampledMachine(SampledRuntime):
         """Returns all blocks of the candidate."""
         return self.blocks.table()
 
-    def _cannot_steer(self, argument: bytes) -> bool:
+    def cannot_steer(self, argument: bytes) -> bool:
+        """Tells whether an argument points to no memory with unknown integers, which could be used as indices."""
         words = (int.from_bytes(argument[k : k + 8], "little") for k in range(0, len(argument) - 7, 8))
         found = [block for word in words if (block := self.blocks.at(word)) is not None]
         return all(block.address in self.exact_blocks or block.floating for block in found)
 
 
-def label_stores(blocks: Memory, written: Iterable[tuple[int, int]], before: dict[int, int]) -> None:
+def label_stores(blocks: DeviceMemory, written: Iterable[tuple[int, int]], before: dict[int, int]) -> None:
     """Labels as the kernel's the blocks into which a launch has stored; `before` has the bytes stored earlier."""
     for address, nbytes in written:
         if nbytes > before.get(address, 0) and address in blocks.blocks:

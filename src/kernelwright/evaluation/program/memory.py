@@ -75,7 +75,7 @@ class Block:
             self.shadow = None
 
 
-class Memory:
+class DeviceMemory:
     """All blocks of one candidate, by address."""
 
     def __init__(self, limit: int, sparse: bool = False) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from kernelwright.evaluation.program import memory
 from kernelwright.evaluation.program.forms import Place
-from kernelwright.evaluation.program.memory import Memory
+from kernelwright.evaluation.program.memory import DeviceMemory
 
 FEW = 256
 """A bound on the elements that the host may read unreported: sizes, offsets, small tables."""
@@ -20,7 +20,7 @@ _KEY = 16
 _WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def of(blocks: Memory, place: Place, output: torch.Tensor, moved: Sequence[torch.Tensor]) -> dict[str, int]:
+def of(blocks: DeviceMemory, place: Place, output: torch.Tensor, moved: Sequence[torch.Tensor]) -> dict[str, int]:
     """Returns the number of an output's elements by label. Elements that a kernel stored, but that only repeat in order
     what operators had `moved`, count as moved."""
     count = output.numel()

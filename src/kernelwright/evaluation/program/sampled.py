@@ -19,12 +19,12 @@ import torch
 from kernelwright.errors import DeviceError
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.program import memory, origins
-from kernelwright.evaluation.program.executor import Device, serve_devices
+from kernelwright.evaluation.program.executor import ProgramDevice, serve_devices
 from kernelwright.evaluation.program.forms import Place, dtype_of
 from kernelwright.evaluation.program.glue import Glue
 from kernelwright.evaluation.program.machine_runtime import SampledMachine
-from kernelwright.evaluation.program.memory import Memory
-from kernelwright.evaluation.program.stream import Record
+from kernelwright.evaluation.program.memory import DeviceMemory
+from kernelwright.evaluation.program.stream import StreamRecord
 from kernelwright.machine.sampled import BLOCKS
 from kernelwright.records import LibraryRule
 
@@ -40,14 +40,14 @@ _TILE = 2 << 20
 _MAX_MAPPINGS = 4096
 
 
-class Undecided(DeviceError):
+class NotDecided(DeviceError):
     """The candidate needs a value that cannot be known without running it at this size."""
 
 
 class SampledGlue(Glue):
     """Runs operators on small tensors, and skips those on large ones."""
 
-    def __init__(self, blocks: Memory, rule: LibraryRule) -> None:
+    def __init__(self, blocks: DeviceMemory, rule: LibraryRule) -> None:
         super().__init__(blocks, rule)
         self.doubtful = False
         """True once memory holds other values than those of a whole call."""
@@ -61,19 +61,20 @@ class SampledGlue(Glue):
         return super().execute(function, arguments, results, parts)
 
 
-class SampledDevice(Device):
+class SampledDevice(ProgramDevice):
     """The device of one sampled call."""
 
     glue: SampledGlue
 
     def open(self, header: dict[str, Any]) -> None:
         """Sets the library rule, and reserves memory on touch."""
-        self.blocks = Memory(LIMIT, sparse=True)
+        self.blocks = DeviceMemory(LIMIT, sparse=True)
         self.runtime = self.sampled = SampledMachine(self.blocks)
         self.glue = SampledGlue(self.blocks, header["rule"])
         self.sampled.doubt = lambda: self.glue.work.reads > 0
         self._stored: dict[int, float] = {}
         self._unsure = False
+        self.asked = False
 
     def inputs(self, message: Frame) -> dict[str, Any]:
         """Makes inputs of full size that repeat a few values each; returns their places."""
@@ -104,6 +105,7 @@ class SampledDevice(Device):
         self._drain()
         facts = self.runtime.end_call()
         report = self.report(facts, [])
+        report["undecided"] = self.asked
         report["origins"] = [self._unwritten(p) for p in message.header["places"] or ()]
         return report, []
 
@@ -111,7 +113,7 @@ class SampledDevice(Device):
         """Returns an output's elements as `unwritten` if kernels can have stored only a part of them."""
         count = math.prod(place[2])
         block = self.blocks.at(place[0]) if count else None
-        if block is None or self._unsure or self.sampled.cut:
+        if block is None or self._unsure or self.sampled.cut or self.sampled.doubt():
             return {}
         labels = {block.label} if block.labels is None else set(block.labels[:SMALL].tolist())
         if labels - {memory.UNWRITTEN, memory.KERNEL}:
@@ -119,11 +121,12 @@ class SampledDevice(Device):
         stored = self._stored.get(block.address, 0.0)
         return {"unwritten": count} if stored * MARGIN < count * dtype_of(place[1]).itemsize else {}
 
-    def _launch(self, record: Record) -> None:
+    def _launch(self, record: StreamRecord) -> None:
         before = dict(self.runtime.written())
         counted = self.sampled.atomics
         super()._launch(record)
-        grid = record.fields[2]
+        grid, args = record.fields[2], record.fields[5]
+        self._unsure |= not all(self.sampled.cannot_steer(bytes.fromhex(a)) for a in args)
         total = math.prod(grid)
         share = max(1.0, total / BLOCKS)
         # The last block to arrive may write for all: an atomic tells it that it is the last.
@@ -132,24 +135,26 @@ class SampledDevice(Device):
             more = nbytes - before.get(address, 0)
             self._stored[address] = self._stored.get(address, 0.0) + more * share
 
-    def _value(self, record: Record) -> None:
+    def _value(self, record: StreamRecord) -> None:
         self._known(record.fields[2])
         super()._value(record)
 
-    def _fetch(self, record: Record) -> None:
+    def _fetch(self, record: StreamRecord) -> None:
         place = record.fields[0]
         self._known(place)
         if math.prod(place[2]) * dtype_of(place[1]).itemsize > MOST_READ:
-            raise Undecided("the host reads values that are not there")
+            self.asked = True
+            raise NotDecided("the host reads values that are not there")
         super()._fetch(record)
 
     def _known(self, arguments: Any) -> None:
-        """Raises `Undecided` for values that are not those of a whole call."""
+        """Raises `NotDecided` for values that are not those of a whole call."""
         for place in [arguments] if _is_place(arguments) else origins.places(arguments):
             block = self.blocks.at(place[0])
             known = block is not None and (block.address in self.sampled.exact_blocks or block.label == memory.CONSTANT)
             if not known and self.glue.doubtful:
-                raise Undecided("the host asks for values that are not there")
+                self.asked = True
+                raise NotDecided("the host asks for values that are not there")
 
 
 def _is_place(value: Any) -> bool:

@@ -31,7 +31,7 @@ class StreamClosed(Exception):
 
 
 @dataclass(frozen=True)
-class Record:
+class StreamRecord:
     """One record: its kind, its fields, and its byte strings."""
 
     kind: str
@@ -39,7 +39,7 @@ class Record:
     parts: tuple[bytearray, ...] = ()
 
 
-class Stream:
+class RecordStream:
     """One end of the stream. Records are buffered until `flush`; `ask` flushes and waits for the answer.
 
     Threads may share it. A record may also be written while another one is, by an object that is collected then.
@@ -91,7 +91,7 @@ class Stream:
             except OSError as error:
                 raise StreamClosed(str(error)) from error
 
-    def ask(self, kind: str, *fields: Any, parts: Sequence[bytes | memoryview] = ()) -> Record:
+    def ask(self, kind: str, *fields: Any, parts: Sequence[bytes | memoryview] = ()) -> StreamRecord:
         """Sends a record and returns the other end's answer."""
         with self._lock:
             self.write(kind, *fields, parts=parts)
@@ -102,7 +102,7 @@ class Stream:
                     return record
                 self._wait(select.POLLIN)
 
-    def next(self) -> Record | None:
+    def next(self) -> StreamRecord | None:
         """Returns the next whole record that has arrived; None if there is none yet. Raises `StreamClosed`."""
         found = self._parsed()
         while found is None and self._receive():
@@ -121,7 +121,7 @@ class Stream:
         self._arrived += chunk
         return True
 
-    def _parsed(self) -> Record | None:
+    def _parsed(self) -> StreamRecord | None:
         data = self._arrived
         if len(data) < _HEAD.size:
             return None
@@ -147,7 +147,7 @@ class Stream:
             parts.append(data[at : at + size])
             at += size
         del data[:total]
-        return Record(str(kind), fields, tuple(parts))
+        return StreamRecord(str(kind), fields, tuple(parts))
 
     def _wait(self, event: int) -> None:
         poll = select.poll()
