@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
 from kernelwright.errors import DeviceError
 from kernelwright.machine import (
     ORDERS,
@@ -63,10 +63,6 @@ ERRORS = {
     "assert": "device-side assert triggered",
     "trap": "unspecified launch failure",
 }
-
-
-class KernelBuildFailed(RuntimeError):
-    """Raised into the candidate when a build fails: like torch, a RuntimeError with the compiler's output."""
 
 
 @dataclass
@@ -425,17 +421,3 @@ def three(size: Sequence[int]) -> tuple[int, int, int]:
     """Pads a grid or block to three dimensions with ones."""
     values = [int(s) for s in size] + [1, 1, 1]
     return values[0], values[1], values[2]
-
-
-_current: Runtime | None = None
-
-
-def current() -> Runtime | None:
-    """Returns this process's runtime; None outside a runner."""
-    return _current
-
-
-def set_current(runtime: Runtime) -> None:
-    """Sets the runtime that `kernelwright.cuda` uses."""
-    global _current
-    _current = runtime
