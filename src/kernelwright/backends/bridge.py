@@ -166,20 +166,6 @@ def _place(cuda: bool) -> str:
     return "cuda" if cuda and values.real_cuda else "cpu"
 
 
-def poisoned(tensor: torch.Tensor) -> torch.Tensor:
-    """Fills fresh memory with poison: NaN, True, or for integers the value 0x5A.
-
-    Does nothing on a GPU, where the runner poisons memory in advance: filling it here would cost the candidate time.
-    """
-    if values.real_cuda or values.bare:
-        return tensor
-    if tensor.is_floating_point() or tensor.is_complex():
-        return tensor.fill_(float("nan"))
-    if tensor.dtype == torch.bool:
-        return tensor.fill_(True)
-    return tensor.fill_(0x5A)
-
-
 _FACTORIES: dict[str, Callable[..., torch.Tensor]] = {
     "zeros": torch.zeros,
     "ones": torch.ones,
@@ -212,9 +198,9 @@ def _factory(name: str, args: Sequence[Any]) -> tuple[torch.Tensor, bool]:
         return _from_blob(plain, options), options.cuda
     if name == "empty":
         form: dict[str, Any] = {"memory_format": options.format} if options.format is not None else {}
-        made = poisoned(torch.empty(plain[0], **fields, **form))
+        made = torch.empty(plain[0], **fields, **form)
     elif name == "empty_strided":
-        made = poisoned(torch.empty_strided(plain[0], plain[1], **fields))
+        made = torch.empty_strided(plain[0], plain[1], **fields)
     elif name == "tensor_bool":
         made = torch.tensor([bool(v) for v in plain[0]], **fields)
     elif name in _FACTORIES:
@@ -259,8 +245,6 @@ def _like(name: str, args: Sequence[Any], cuda: bool) -> tuple[torch.Tensor, boo
         fields["memory_format"] = formats[0]
     make = getattr(model, name) if name.startswith("new_") else lambda *a, **k: getattr(torch, name)(model, *a, **k)
     made = make(*plain, **fields)
-    if "empty" in name:
-        poisoned(made)
     if options and options.requires_grad:
         made.requires_grad_(True)
     return made, options.cuda if options and options.device_given else cuda

@@ -130,7 +130,11 @@ class Host:
             return
         runtime = self.running[-1].runtime
         if not values.real_cuda:
-            if not hasattr(runtime, "allocations") or runtime.copied_to(to or 0, nbytes):
+            if not hasattr(runtime, "allocations"):
+                return
+            if not source:  # a fill
+                return runtime.shadows.wrote_range(to or 0, nbytes)
+            if runtime.copied_to(to or 0, nbytes, source):
                 return
             if not _within(runtime.allocations(), source):
                 return
@@ -251,7 +255,7 @@ class Host:
         if values.real_cuda:
             block = torch.empty(max(1, count), dtype=torch.uint8, device="cuda")
         else:
-            block = torch.empty(max(1, count), dtype=torch.uint8).fill_(0xFF)
+            block = torch.empty(max(1, count), dtype=torch.uint8)
         self._blocks[block.data_ptr()] = block
         self.register(block, True)
         address[0] = block.data_ptr()

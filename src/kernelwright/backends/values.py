@@ -75,8 +75,6 @@ class Options(NamedTuple):
 
 real_cuda = False
 """Tells whether tensors are on a real GPU. Otherwise all are in host memory, and CUDA tensors are only marked so."""
-bare = False
-"""Turns off poisoning of fresh memory, for processes that run no kernels."""
 
 
 class DeviceValue(NamedTuple):

@@ -33,6 +33,7 @@ from kernelwright.machine import (
     PTXError,
     UnsupportedPTX,
 )
+from kernelwright.machine.tensor_shadows import TensorShadows
 from kernelwright.machine.texture import Texture
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ class Runtime:
         """Live texture and surface objects by handle; every launch gets all of them."""
         self.printed: list[str] = []
         """Output of device printf, one item per launch."""
+        self.shadows = TensorShadows()
+        """The unwritten bytes of memory that torch allocated without contents."""
         self._programs: dict[str, Program] = {}
         self._sources: dict[int, str] = {}
         self._given: dict[int, str] = {}
@@ -170,6 +173,7 @@ class Runtime:
         self._given = {t.untyped_storage().data_ptr(): name for name, t in named}
         for _name, tensor in named:
             self.register(tensor)
+            self.shadows.forget(tensor.untyped_storage())
 
     def allocations(self) -> list[Allocation]:
         """Returns the live storages, sorted by address: the memory that device code may touch now.
@@ -190,8 +194,8 @@ class Runtime:
                 end = max(last.address + last.nbytes, address + nbytes)
                 table[-1] = Allocation(last.address, end - last.address, last.name)
             else:
-                known = self._given.get(address)
-                table.append(Allocation(address, nbytes, f"{known or 'tensor'} {name}", fresh=known is None))
+                known = self._given.get(address, "tensor")
+                table.append(Allocation(address, nbytes, f"{known} {name}", shadow=self.shadows.of(address, nbytes)))
         return table
 
     def _named(
@@ -316,8 +320,9 @@ class Runtime:
         """Returns the thread instructions of the current call so far."""
         return sum(record.instructions for record in self._facts.launches)
 
-    def copied_to(self, address: int, nbytes: int) -> bool:
+    def copied_to(self, address: int, nbytes: int, source: int = 0) -> bool:
         """Counts a copy by host code as bytes written if `address` is device memory; tells whether it is."""
+        self.shadows.wrote_range(address, nbytes, source)
         place = self._place(address)
         if place is not None:
             self._facts.written[place] = self._facts.written.get(place, 0) + nbytes

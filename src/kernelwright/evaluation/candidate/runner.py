@@ -35,6 +35,7 @@ from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
 from kernelwright.evaluation.candidate import fake_cuda, hidden_package, host_reads, watched_threads, weight_copies
 from kernelwright.evaluation.candidate.audit_hook import Snoops, watch_forbidden
 from kernelwright.evaluation.candidate.captured_output import MAX_PRINT, Tail
+from kernelwright.evaluation.candidate.fresh_memory import FreshMemory
 from kernelwright.evaluation.candidate.host_access import HostAccess
 from kernelwright.evaluation.candidate.patched_functions import Originals
 from kernelwright.evaluation.candidate.source_files import SourceFiles
@@ -77,7 +78,8 @@ class Runner:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.runtime: Any = self.make_runtime()
-        self.operators = fake_cuda.OperatorLog()
+        shadows = getattr(self.runtime, "shadows", None)  # there is none on a GPU
+        self.operators = fake_cuda.OperatorLog(FreshMemory(shadows) if shadows is not None else None)
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
         self.runtime.quietly = lambda: self.operators.quietly()
         self.runtime.reachable = FENCE.reachable

@@ -106,6 +106,7 @@ static int give_pages(void** out, size_t alignment, size_t bytes) {
   if (standing && !plain && bytes && alignment <= page) {
     void* fresh = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (fresh != MAP_FAILED) {
+      std::memset(fresh, 0xff, bytes);  // torch promises no contents
       std::lock_guard<std::mutex> hold(lock());
       blocks()[reinterpret_cast<uintptr_t>(fresh)] = Pages{rounded, bytes};
       *out = fresh;

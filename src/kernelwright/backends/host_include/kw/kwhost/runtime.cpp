@@ -417,6 +417,7 @@ cudaError_t cudaMemset(void* address, int value, size_t bytes) {
 cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t stream) {
   if (bytes && !address) return note(cudaErrorInvalidValue);
   if (kw::gpu) return told(bytes ? kw::gpu->cuMemsetD8Async(address, static_cast<unsigned char>(value), bytes, stream) : 0);
+  if (bytes) kw::callbacks.fetched(address, nullptr, bytes);
   kw::Opened reachable;
   std::memset(address, value, bytes);
   return cudaSuccess;
