@@ -62,6 +62,7 @@ def test_whoever_asks_gets_poison(shadows: TensorShadows, way: Callable[[], torc
     assert all_ones(made)
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_quantised_memory_and_other_dtypes(shadows: TensorShadows) -> None:
     model = torch.quantize_per_tensor(ONES, 1.0, 0, torch.quint8)
     assert unwritten(shadows, torch.empty_quantized([SIZE], model)) == SIZE
