@@ -213,7 +213,7 @@ class Host:
 
     def _fetched(self, runtime: Any, to: int, source: int, nbytes: int) -> None:
         """Records copies to the host like operators: after a large one, host code could do a kernel's work."""
-        if not hasattr(runtime, "allocations") or runtime.copied_to(to, nbytes):
+        if not hasattr(runtime, "allocations") or runtime.copied_to(to, nbytes, source):
             return
         if _within(runtime.allocations(), source):
             self.to_host(nbytes)
@@ -221,6 +221,8 @@ class Host:
     def _fill(self, address: int, value: int, nbytes: int) -> int | None:
         runtime = self.running[-1].runtime
         if values.handle_runtime is None:
+            if hasattr(runtime, "shadows"):
+                runtime.shadows.wrote_range(address, nbytes)
             ctypes.memset(address, value, nbytes)
         elif not runtime.is_device(address):
             return _INVALID_VALUE
@@ -351,7 +353,7 @@ class Host:
         if values.real_cuda:
             block = torch.empty(max(1, count), dtype=torch.uint8, device="cuda")
         else:
-            block = torch.empty(max(1, count), dtype=torch.uint8).fill_(0xFF)
+            block = torch.empty(max(1, count), dtype=torch.uint8)
         self._blocks[block.data_ptr()] = block
         self.register(block, True)
         address[0] = block.data_ptr()
