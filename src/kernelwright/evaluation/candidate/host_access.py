@@ -2,8 +2,7 @@
 host.
 
 Addresses may be passed to launches, and be cast to pointers for that; only reading or writing through them counts. C
-code that a candidate has built is not seen here (the fence of `backends.extension` sees it). This module does not
-judge.
+code that a candidate has built is not seen here. This module does not judge.
 """
 
 from __future__ import annotations
