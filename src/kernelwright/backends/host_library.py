@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -111,6 +112,8 @@ class Host:
         self.bridge = Bridge(self.handles, self._record)
         self.bridge.inside = self._inside
         self.bridge.standing_for = self._standing_for
+        self._turn = threading.RLock()
+        """Held while an extension's code runs, as pybind11 holds the interpreter's lock."""
         self.running: list[Caller] = []
         self.error: BaseException | None = None
         self._blocks: dict[int, torch.Tensor] = {}
@@ -164,17 +167,18 @@ class Host:
     @contextlib.contextmanager
     def entered(self, extension: Caller) -> Iterator[None]:
         """A context in which code of an extension runs."""
-        before = values.handle_runtime
-        self.running.append(extension)
-        values.handle_runtime = extension.runtime if extension.handles else None
-        self.library.kw_gpu_module(extension.number)
-        try:
-            yield
-        finally:
-            self.running.pop()
-            values.handle_runtime = before
-            if self.running:
-                self.library.kw_gpu_module(self.running[-1].number)
+        with self._turn:
+            before = values.handle_runtime
+            self.running.append(extension)
+            values.handle_runtime = extension.runtime if extension.handles else None
+            self.library.kw_gpu_module(extension.number)
+            try:
+                yield
+            finally:
+                self.running.pop()
+                values.handle_runtime = before
+                if self.running:
+                    self.library.kw_gpu_module(self.running[-1].number)
 
     def _record(self, name: str, numel: int) -> None:
         operations = getattr(self.running[-1].runtime, "library_ops", None)
