@@ -150,11 +150,12 @@ def test_a_runner_s_copy_of_the_judge_is_not_the_one_that_judges() -> None:
 import sys
 import kernelwright
 from kernelwright.evaluation import Evaluator
-from kernelwright.evaluation.candidate import runner
+from kernelwright.evaluation.candidate import hidden_package
 kernelwright.Evaluator
-runner.hide_harness()
+hidden_package.hide([])
+import kernelwright
 print([v for v in vars(kernelwright).values() if v is Evaluator], "kernelwright.evaluation" in sys.modules)
-print(kernelwright.Evaluator is Evaluator)
+print(hasattr(kernelwright, "Evaluator"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split("\n")[:2] == ["[] False", "False"], done.stdout + done.stderr

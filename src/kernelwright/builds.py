@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 
+class KernelBuildFailed(RuntimeError):
+    """Raised into the candidate when a build fails: like torch, a RuntimeError with the compiler's output."""
+
+
 class _Message:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:

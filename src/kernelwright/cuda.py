@@ -14,12 +14,11 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelwright.builds import BuildRequest
+from kernelwright.builds import BuildRequest, KernelBuildFailed
 from kernelwright.errors import DeviceError, UsageError
 
 Size = int | Sequence[int]
@@ -153,16 +152,22 @@ def compile_kernel(
     return TorchKernel(Module(kernel_source, tuple(nvcc_options or ())).entry(kernel_name))
 
 
+_current: Any = None
+"""The runner's runtime; None outside a runner."""
+
+
+def set_runtime(runtime: Any) -> None:
+    """Sets the runtime that builds and launches in this process, a runner."""
+    global _current
+    _current = runtime
+
+
 def _runtime() -> Any:
-    """Returns the runner's runtime, or None outside a runner. Not imported at the top, since it loads the machine."""
-    found = sys.modules.get("kernelwright.machine.runtime")
-    return found.current() if found is not None else None
+    return _current
 
 
 def _build(source: str, flags: tuple[str, ...], expressions: tuple[str, ...]) -> Any:
     """Builds by the runner's builder and loads the result; raises `KernelBuildFailed`."""
-    from kernelwright.machine.runtime import KernelBuildFailed
-
     request = BuildRequest("device", cuda_source=source, cuda_flags=flags, expressions=expressions)
     result = _runtime().compile(request)
     if result.status != "ok":

@@ -332,3 +332,27 @@ def test_what_a_gpu_build_refuses_is_refused(cache: Path, shared: str, kind: str
     )
     result = build(request, cache)
     assert result.status == status and message in result.log
+
+
+NESTED = """#include <torch/extension.h>
+__global__ void child(float* y) { y[threadIdx.x] = 2.f; }
+__global__ void k(float* y) { if (!threadIdx.x) BODY; }
+torch::Tensor f(torch::Tensor x) { k<<<1, 32>>>(x.data_ptr<float>()); return x; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-rdc=true",), ("--relocatable-device-code=true",), ("-rdc", "true"), ("-dc",)])
+@pytest.mark.parametrize("body", ["child<<<1, 32>>>(y)", "cudaDeviceSynchronize()"])
+def test_dynamic_parallelism_is_unsupported_by_name(cache: Path, body: str, flags: tuple[str, ...]) -> None:
+    result = build(BuildRequest("extension", "nested", NESTED.replace("BODY", body), cuda_flags=flags), cache)
+    assert (result.status, result.missing[:1]) == (
+        "unsupported",
+        ("dynamic parallelism: a kernel that launches kernels",),
+    ), result.log
+
+
+def test_a_launch_in_a_kernel_is_an_error_without_relocatable_code(cache: Path) -> None:
+    source = NESTED.replace("BODY", "child<<<1, 32>>>(y)")
+    result = build(BuildRequest("extension", "nested", source), cache)
+    assert result.status == "compile_error", result.missing

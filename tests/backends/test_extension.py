@@ -14,7 +14,10 @@ from kernelwright.backends.extension import Extension, normalised
 from kernelwright.backends.host_library import TO_HOST, Host
 from kernelwright.backends.host_memory import HOST
 from kernelwright.builds import BuildRequest
+from kernelwright.evaluation.candidate.fake_cuda import OperatorLog
+from kernelwright.evaluation.candidate.fresh_memory import FreshMemory
 from kernelwright.machine.runtime import Runtime
+from kernelwright.machine.tensor_shadows import TensorShadows
 
 SOURCE = (Path(__file__).parent / "wrapper_sources" / "host_only.cpp").read_text()
 
@@ -105,7 +108,8 @@ def test_in_place_work_reaches_the_callers_tensor(module: Any) -> None:
 
 
 def test_fresh_memory_is_poisoned(module: Any) -> None:
-    assert module.fresh(torch.ones(8)).isnan().all()
+    with OperatorLog(FreshMemory(TensorShadows())):
+        assert module.fresh(torch.ones(8)).isnan().all()
 
 
 def test_nothing_is_left_behind_but_what_is_kept(module: Any) -> None:

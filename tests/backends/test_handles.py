@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,15 @@ def test_both_roads_in_one_process(module: Any, cache: Path) -> None:
     assert torch.equal(other.cleared(x), torch.zeros(8))
     assert torch.equal(module.cleared(X.clone()), torch.zeros(8))
     assert not Host.get().running
+
+
+def test_threads_take_turns(module: Any) -> None:
+    def work(k: int) -> bool:
+        x = torch.full((8,), float(k))
+        return all(torch.equal(module.second_half(x.clone()), x[4:] * 2) for _ in range(50))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
 
 
 @pytest.mark.parametrize(

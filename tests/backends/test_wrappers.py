@@ -22,8 +22,10 @@ from kernelwright.machine.runtime import Runtime
 def load(wrapper: Wrapper, cache: Path, handles: bool = False) -> tuple[Any, Any]:
     """Returns a built wrapper's module and the runtime; with `handles`, its CUDA tensors have no bytes here."""
     runtime: Any = HandleRuntime(cache) if handles else Runtime(lambda request: build(request, cache))
+    # A library of its own for each road: static variables hold tensors of the process's first.
+    cuda = wrapper.cuda + ("\n// on handles\n" if handles else "")
     request = BuildRequest(
-        "extension", wrapper.name, wrapper.cuda, wrapper.cpp, wrapper.functions, cuda_flags=wrapper.cuda_flags
+        "extension", wrapper.name, cuda, wrapper.cpp, wrapper.functions, cuda_flags=wrapper.cuda_flags
     )
     result = runtime.compile(request)
     assert result.status == "ok", (result.missing, result.log)

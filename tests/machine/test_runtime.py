@@ -12,10 +12,11 @@ import torch
 
 from kernelwright import cuda
 from kernelwright.backends.build import build
+from kernelwright.builds import KernelBuildFailed
 from kernelwright.cuda import Module, compile_kernel
 from kernelwright.errors import UsageError
 from kernelwright.machine import runtime as machine_runtime
-from kernelwright.machine.runtime import KernelBuildFailed, Runtime
+from kernelwright.machine.runtime import Runtime
 
 SCALE = r"""
 extern "C" __global__ void scale(const float* x, float* y, float factor, int n) {
@@ -47,7 +48,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def runtime(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     made = Runtime(lambda request: build(request, cache))
-    monkeypatch.setattr(machine_runtime, "_current", made)
+    monkeypatch.setattr(cuda, "_current", made)
     made.begin_call()
     yield made
 

@@ -176,21 +176,6 @@ def _place(cuda: bool) -> str:
     return "cuda" if values.real_cuda else "meta" if values.handle_runtime is not None else "cpu"
 
 
-def poisoned(tensor: torch.Tensor) -> torch.Tensor:
-    """Fills fresh memory with poison: NaN, True, or for integers the value 0x5A.
-
-    Does nothing on a GPU, where the runner poisons memory in advance: filling it here would cost the candidate time.
-    Handles have no memory here; the process that executes the program poisons theirs.
-    """
-    if values.real_cuda or values.bare or values.handle_runtime is not None:
-        return tensor
-    if tensor.is_floating_point() or tensor.is_complex():
-        return tensor.fill_(float("nan"))
-    if tensor.dtype == torch.bool:
-        return tensor.fill_(True)
-    return tensor.fill_(0x5A)
-
-
 _FACTORIES: dict[str, Callable[..., torch.Tensor]] = {
     "zeros": torch.zeros,
     "ones": torch.ones,
@@ -223,9 +208,9 @@ def _factory(name: str, args: Sequence[Any]) -> tuple[torch.Tensor, bool]:
         return blob(plain, options), options.cuda
     if name == "empty":
         form: dict[str, Any] = {"memory_format": options.format} if options.format is not None else {}
-        made = poisoned(torch.empty(plain[0], **fields, **form))
+        made = torch.empty(plain[0], **fields, **form)
     elif name == "empty_strided":
-        made = poisoned(torch.empty_strided(plain[0], plain[1], **fields))
+        made = torch.empty_strided(plain[0], plain[1], **fields)
     elif name in ("tensor", "tensor_bool"):  # values of the host's
         data = [bool(v) for v in plain[0]] if name == "tensor_bool" else plain[0]
         made = torch.tensor(data, dtype=options.dtype).to(fields["device"])
@@ -288,8 +273,6 @@ def _like(name: str, args: Sequence[Any], cuda: bool) -> tuple[torch.Tensor, boo
         fields["memory_format"] = formats[0]
     make = getattr(model, name) if name.startswith("new_") else lambda *a, **k: getattr(torch, name)(model, *a, **k)
     made = make(*plain, **fields)
-    if "empty" in name:
-        poisoned(made)
     if options and options.requires_grad:
         made.requires_grad_(True)
     return made, options.cuda if options and options.device_given else cuda

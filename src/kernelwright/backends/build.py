@@ -220,7 +220,7 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     seconds["host"] = time.perf_counter() - start - seconds["split"]
     if early.status == "compile_error":
         return replace(early, seconds=seconds)
-    device = _as_nvcc(_device_part(request, parts), parts, request.cuda_source) if parts.kernels else BuildResult("ok")
+    device = _as_nvcc(_device_part(request, parts), parts, request) if parts.kernels else BuildResult("ok")
     seconds |= device.seconds
     if device.status != "ok":
         return replace(device, seconds=seconds)
@@ -240,17 +240,30 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     )
 
 
-def _as_nvcc(result: BuildResult, parts: Split, source: str) -> BuildResult:
+def _as_nvcc(result: BuildResult, parts: Split, request: BuildRequest) -> BuildResult:
     """Corrects NVRTC's result where nvcc's differs. An error for a type that the splitter left out of device code is
-    not the author's fault. Device code that reads a host array is an error, though NVRTC accepts it.
+    not the author's fault. Device code that reads a host array is an error, though NVRTC accepts it. Nothing here
+    links relocatable code, which kernels that launch kernels need.
     """
     if result.status == "ok" and (log := _host_tables(result.ptx or "", parts)):
         return _failed(log, (), result.seconds)
-    if result.status == "compile_error" and (cut := _cut(source, result.log)):
+    if result.status == "compile_error" and (cut := _cut(request.cuda_source, result.log)):
         return _failed(result.log, cut, result.seconds)
+    if result.status == "compile_error" and _relocatable(request.cuda_flags) and _NESTED.search(result.log):
+        return _failed(result.log, ("dynamic parallelism: a kernel that launches kernels",), result.seconds)
     unknown = re.findall(r"identifier \"(\w+)\" is undefined", result.log) if result.status == "compile_error" else []
     missing = tuple(dict.fromkeys(f"{n} in device code" for n in unknown if n in parts.left_out))
     return _failed(result.log, missing, result.seconds) if missing else result
+
+
+_NESTED = re.compile(r'device-side kernel launch could not be processed|error: identifier "cuda[A-Z]\w*" is undefined')
+"""NVRTC's errors where device code uses CUDA's runtime."""
+
+
+def _relocatable(flags: tuple[str, ...]) -> bool:
+    """Tells whether nvcc's flags ask for relocatable device code."""
+    text = " ".join(flags)
+    return re.search(r"(?:^| )--?(?:dc|device-c|(?:rdc|relocatable-device-code)[= ]true)(?: |$)", text) is not None
 
 
 _DELETED = re.compile(

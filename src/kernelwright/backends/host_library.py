@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -111,6 +112,8 @@ class Host:
         self.bridge = Bridge(self.handles, self._record)
         self.bridge.inside = self._inside
         self.bridge.standing_for = self._standing_for
+        self._turn = threading.RLock()
+        """Held while an extension's code runs, as pybind11 holds the interpreter's lock."""
         self.running: list[Caller] = []
         self.error: BaseException | None = None
         self._blocks: dict[int, torch.Tensor] = {}
@@ -164,17 +167,18 @@ class Host:
     @contextlib.contextmanager
     def entered(self, extension: Caller) -> Iterator[None]:
         """A context in which code of an extension runs."""
-        before = values.handle_runtime
-        self.running.append(extension)
-        values.handle_runtime = extension.runtime if extension.handles else None
-        self.library.kw_gpu_module(extension.number)
-        try:
-            yield
-        finally:
-            self.running.pop()
-            values.handle_runtime = before
-            if self.running:
-                self.library.kw_gpu_module(self.running[-1].number)
+        with self._turn:
+            before = values.handle_runtime
+            self.running.append(extension)
+            values.handle_runtime = extension.runtime if extension.handles else None
+            self.library.kw_gpu_module(extension.number)
+            try:
+                yield
+            finally:
+                self.running.pop()
+                values.handle_runtime = before
+                if self.running:
+                    self.library.kw_gpu_module(self.running[-1].number)
 
     def _record(self, name: str, numel: int) -> None:
         operations = getattr(self.running[-1].runtime, "library_ops", None)
@@ -213,7 +217,7 @@ class Host:
 
     def _fetched(self, runtime: Any, to: int, source: int, nbytes: int) -> None:
         """Records copies to the host like operators: after a large one, host code could do a kernel's work."""
-        if not hasattr(runtime, "allocations") or runtime.copied_to(to, nbytes):
+        if not hasattr(runtime, "allocations") or runtime.copied_to(to, nbytes, source):
             return
         if _within(runtime.allocations(), source):
             self.to_host(nbytes)
@@ -221,6 +225,8 @@ class Host:
     def _fill(self, address: int, value: int, nbytes: int) -> int | None:
         runtime = self.running[-1].runtime
         if values.handle_runtime is None:
+            if hasattr(runtime, "shadows"):
+                runtime.shadows.wrote_range(address, nbytes)
             ctypes.memset(address, value, nbytes)
         elif not runtime.is_device(address):
             return _INVALID_VALUE
@@ -351,7 +357,7 @@ class Host:
         if values.real_cuda:
             block = torch.empty(max(1, count), dtype=torch.uint8, device="cuda")
         else:
-            block = torch.empty(max(1, count), dtype=torch.uint8).fill_(0xFF)
+            block = torch.empty(max(1, count), dtype=torch.uint8)
         self._blocks[block.data_ptr()] = block
         self.register(block, True)
         address[0] = block.data_ptr()

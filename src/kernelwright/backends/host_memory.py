@@ -1,8 +1,7 @@
 """Tracks which tensors count as host memory when there is no GPU and all tensors are in one memory.
 
 `HOST` is this process's set. `evaluation.candidate.fake_cuda` adds host tensors made by Python code,
-`backends.extension` those made by compiled code; both query it to report a tensor's device. Access control is
-elsewhere (the fences of `host_include/kw` and `python_fence`).
+`backends.host_library` those made by compiled code; both query it to report a tensor's device.
 """
 
 from __future__ import annotations

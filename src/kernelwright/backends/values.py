@@ -81,8 +81,6 @@ handle_runtime: Any = None
 
 Without it and without a real GPU, all tensors are in host memory, and CUDA tensors are only marked so.
 """
-bare = False
-"""Turns off poisoning of fresh memory, for processes that run no kernels."""
 
 
 _without_functions: Any = torch._C.DisableTorchFunction

@@ -81,8 +81,6 @@ class Allocation:
     nbytes: int
     name: str
     writable: bool = True
-    fresh: bool = False
-    """Allocated without contents (`torch.empty`): bytes that nothing has written yet hold poison."""
     shadow: Shadow | None = None
     """The written bytes, which the launch checks and marks. None: every byte is written."""
 
@@ -289,7 +287,7 @@ class Program:
         request.kernel = self._order[info.name]
         entries = (library.AllocationEntry * max(len(allocations), 1))()
         for entry, a in zip(entries, allocations, strict=False):
-            entry.address, entry.bytes, entry.flags = a.address, a.nbytes, int(a.writable) | 2 * int(a.fresh)
+            entry.address, entry.bytes, entry.flags = a.address, a.nbytes, int(a.writable)
             if a.shadow is not None:
                 entry.shadow = ctypes.pointer(a.shadow.entry)
         request.allocations, request.allocation = len(allocations), entries

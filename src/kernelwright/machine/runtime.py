@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
 from kernelwright.errors import DeviceError
 from kernelwright.machine import (
     ORDERS,
@@ -33,6 +33,7 @@ from kernelwright.machine import (
     PTXError,
     UnsupportedPTX,
 )
+from kernelwright.machine.tensor_shadows import TensorShadows
 from kernelwright.machine.texture import Texture
 
 if TYPE_CHECKING:
@@ -63,10 +64,6 @@ ERRORS = {
     "assert": "device-side assert triggered",
     "trap": "unspecified launch failure",
 }
-
-
-class KernelBuildFailed(RuntimeError):
-    """Raised into the candidate when a build fails: like torch, a RuntimeError with the compiler's output."""
 
 
 @dataclass
@@ -128,6 +125,8 @@ class Runtime:
         """Live texture and surface objects by handle; every launch gets all of them."""
         self.printed: list[str] = []
         """Output of device printf, one item per launch."""
+        self.shadows = TensorShadows()
+        """The unwritten bytes of memory that torch allocated without contents."""
         self._programs: dict[str, Program] = {}
         self._sources: dict[int, str] = {}
         self._given: dict[int, str] = {}
@@ -177,6 +176,7 @@ class Runtime:
         self._given = {t.untyped_storage().data_ptr(): name for name, t in named}
         for _name, tensor in named:
             self.register(tensor)
+            self.shadows.forget(tensor.untyped_storage())
 
     def allocations(self) -> list[Allocation]:
         """Returns the live storages, sorted by address: the memory that device code may touch now.
@@ -197,8 +197,8 @@ class Runtime:
                 end = max(last.address + last.nbytes, address + nbytes)
                 table[-1] = Allocation(last.address, end - last.address, last.name)
             else:
-                known = self._given.get(address)
-                table.append(Allocation(address, nbytes, f"{known or 'tensor'} {name}", fresh=known is None))
+                known = self._given.get(address, "tensor")
+                table.append(Allocation(address, nbytes, f"{known} {name}", shadow=self.shadows.of(address, nbytes)))
         return table
 
     def _named(
@@ -322,8 +322,9 @@ class Runtime:
         """Returns the thread instructions of the current call so far."""
         return sum(record.instructions for record in self._facts.launches)
 
-    def copied_to(self, address: int, nbytes: int) -> bool:
+    def copied_to(self, address: int, nbytes: int, source: int = 0) -> bool:
         """Counts a copy by host code as bytes written if `address` is device memory; tells whether it is."""
+        self.shadows.wrote_range(address, nbytes, source)
         place = self._place(address)
         if place is not None:
             self._facts.written[place] = self._facts.written.get(place, 0) + nbytes
@@ -431,17 +432,3 @@ def three(size: Sequence[int]) -> tuple[int, int, int]:
     """Pads a grid or block to three dimensions with ones."""
     values = [int(s) for s in size] + [1, 1, 1]
     return values[0], values[1], values[2]
-
-
-_current: Runtime | None = None
-
-
-def current() -> Runtime | None:
-    """Returns this process's runtime; None outside a runner."""
-    return _current
-
-
-def set_current(runtime: Runtime) -> None:
-    """Sets the runtime that `kernelwright.cuda` uses."""
-    global _current
-    _current = runtime

@@ -27,9 +27,9 @@ from triton.runtime.errors import PTXASError
 
 from kernelwright.backends.triton import triton_compiler, triton_errors
 from kernelwright.backends.triton.triton_compiler import CARD, CARD_SHARED, MachineBackend, MachineCode
-from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
 from kernelwright.machine import LaunchAttributes
-from kernelwright.machine.runtime import KernelBuildFailed, Runtime
+from kernelwright.machine.runtime import Runtime
 
 TUNING_SECONDS = 3.0
 """Wall seconds for autotuning over a candidate's lifetime; the remaining configurations are not tried."""

@@ -7,30 +7,33 @@ The hook does not judge (`rules` does).
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from kernelwright.evaluation.candidate import hidden_package
+from kernelwright.evaluation.candidate.hidden_package import Seen
 from kernelwright.evaluation.text import forbidden_names
 
-HIDDEN = "kernelwright.evaluation"
-"""The package that a candidate must not import."""
 _EVENTS = frozenset(
-    "import gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames "
+    "open import gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames "
     "sys.addaudithook sys.settrace sys.setprofile sys.monitoring.register_callback "
     "object.__getattr__".split()
 )
 _FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _STACK_READERS = ("/inspect.py", "/traceback.py")
 """Python's modules that read frames for their caller."""
+_LINE_READERS = ("/linecache.py", "/tokenize.py")
+"""Python's modules that read the file of a frame, to show its line in a traceback."""
 
 
 class Snoops:
-    """Records when candidate code reads the heap or others' frames."""
+    """Records when candidate code reads the heap, others' frames or the judge's files."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
+        self.seen: Seen = []
         self.active = False
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -39,9 +42,11 @@ class Snoops:
         if event == "object.__getattr__" and arguments[1] not in _FRAME_ATTRIBUTES:
             return
         if event == "import":
-            # The package itself is still importable; its submodules are hidden, so an import of one shows here.
-            if str(arguments[0]).startswith(HIDDEN):
-                self.seen.append(f"the candidate imports {arguments[0]}")
+            # A name that `sys.modules` holds causes no event: `kernelwright.cuda` does not come here.
+            if str(arguments[0]).partition(".")[0] == hidden_package.NAME:
+                self.seen.append(("harness-access", f"the candidate imports {arguments[0]}"))
+            return
+        if event == "open" and not _of_harness(arguments[0]):
             return
         self.active = False  # reading frames is an event itself
         try:
@@ -49,10 +54,21 @@ class Snoops:
             # through.
             through = _STACK_READERS if event.startswith("sys.") else _STACK_READERS[:1]
             frame = _asking(sys._getframe(1), through)
+            if event == "open":
+                if not frame.f_code.co_filename.endswith(_LINE_READERS):
+                    self.seen.append(("harness-access", "the candidate opens a file of Kernelwright"))
+                return
             if candidates(frame):
-                self.seen.append(f"{event} called in line {frame.f_lineno} of the candidate")
+                self.seen.append(("frame-walk", f"{event} called in line {frame.f_lineno} of the candidate"))
         finally:
             self.active = True
+
+
+def _of_harness(path: Any) -> bool:
+    """Tells whether an opened path lies in our package; a number is a file that is open already."""
+    if not isinstance(path, (str, bytes)):
+        return False
+    return os.path.realpath(os.fsdecode(path)).startswith(hidden_package.FOLDER + os.sep)
 
 
 def _asking(frame: FrameType, through: tuple[str, ...]) -> FrameType:
@@ -68,7 +84,7 @@ def candidates(frame: FrameType) -> bool:
     return name.endswith("candidate.py") or name.startswith("<string")
 
 
-def watch_forbidden(seen: list[str]) -> None:
+def watch_forbidden(seen: Seen) -> None:
     """Adds each call of a forbidden name by a candidate to `seen`. Called once, in a process that never goes back."""
     import torch
     from torch.utils import _python_dispatch
@@ -81,12 +97,13 @@ def watch_forbidden(seen: list[str]) -> None:
     torch._ops.OpOverload.redispatch = _watched(again, "redispatch", seen)  # type: ignore[method-assign]
 
 
-def _watched(plain: Callable[..., Any], name: str, seen: list[str]) -> Callable[..., Any]:
+def _watched(plain: Callable[..., Any], name: str, seen: Seen) -> Callable[..., Any]:
     @functools.wraps(plain, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = sys._getframe(1)
         if candidates(frame):
-            seen.append(f"{name} called in line {frame.f_lineno} of the candidate{forbidden_names.PAST}")
+            evidence = f"{name} called in line {frame.f_lineno} of the candidate{forbidden_names.PAST}"
+            seen.append(("harness-access", evidence))
         return plain(*args, **kwargs)
 
     return call

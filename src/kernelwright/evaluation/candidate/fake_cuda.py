@@ -1,9 +1,9 @@
 """Makes torch on a CPU look like torch with one CUDA device, inside the runner.
 
 Candidates ask `x.is_cuda`, call `.cuda()`, make tensors with `device="cuda"` and query device properties. A function
-mode answers those queries and turns every CUDA device into the CPU. Memory that torch leaves uninitialised is filled
-with NaN bits, so that an unwritten output never looks right by luck. A dispatch mode beside it records which library
-operators computed. It does not run device code (`machine.runtime` does), and does not emulate streams and graphs.
+mode answers those queries and turns every CUDA device into the CPU. A dispatch mode beside it records which library
+operators computed, and lets `FreshMemory` poison memory that torch leaves uninitialised. It does not run device code
+(`machine.runtime` does), and does not emulate streams and graphs.
 """
 
 from __future__ import annotations
@@ -21,29 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelwright.backends.host_memory import HOST, Memory, address_of, bytes_of, count_of, shares
 from kernelwright.backends.moves import MOVES
 from kernelwright.evaluation.candidate import fake_torch
+from kernelwright.evaluation.candidate.fresh_memory import FreshMemory
 
 CUDA = torch.device("cuda", 0)
 _HERE = torch.device("cpu")
-
-_EMPTY = {
-    torch.empty,
-    torch.empty_like,
-    torch.empty_strided,
-    torch.Tensor.new_empty,
-    torch.Tensor.new_empty_strided,
-    torch.empty_permuted,
-}
-
-
-def poison(tensor: torch.Tensor) -> torch.Tensor:
-    """Fills memory with all-ones bits: NaN for floats, -1 for integers, True for bools."""
-    if tensor.numel() == 0:
-        return tensor
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        return tensor.fill_(float("nan"))
-    if tensor.dtype == torch.bool:
-        return tensor.fill_(True)
-    return tensor.fill_(-1 if tensor.dtype != torch.uint8 else 255)
 
 
 def _cuda(tensor: torch.Tensor) -> torch.Tensor:
@@ -102,12 +83,9 @@ class FakeCuda(TorchFunctionMode):
     unsupported: ClassVar[list[str]] = []
     """Collects the names of features that torch lacks without CUDA; `install` sets the list."""
 
-    def __init__(
-        self, register: Callable[[torch.Tensor], None], fresh: Callable[[torch.Tensor], torch.Tensor] = poison
-    ) -> None:
-        """Passes memory that no code has written to through `fresh`."""
+    def __init__(self, register: Callable[[torch.Tensor], None]) -> None:
         super().__init__()
-        self.register, self.fresh = register, fresh
+        self.register = register
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, Exception) and (lacking := LACKING.search(str(error))):
@@ -136,8 +114,6 @@ class FakeCuda(TorchFunctionMode):
             kwargs = dict(kwargs, device=_HERE)
         kwargs.pop("pin_memory", None)
         result = func(*args, **kwargs)
-        if func in _EMPTY:
-            result = self.fresh(result)
         if target == "cuda" and func in _FROM_NUMPY and not isinstance(args[0], torch.Tensor):
             return result.clone()
         writes = "out" in kwargs or getattr(func, "__name__", "_").endswith("_")
@@ -203,8 +179,10 @@ class OperatorLog(TorchDispatchMode):
     only moved are `plain`, until device code has stored into their memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: FreshMemory | None = None) -> None:
+        """`memory` follows what torch leaves uninitialised; None leaves it as it is."""
         super().__init__()
+        self.memory = memory
         self.seen: list[tuple[str, int]] = []
         self.pieces: dict[str, int] = {}
         self.aside = 0
@@ -305,8 +283,10 @@ class OperatorLog(TorchDispatchMode):
         kwargs = kwargs or {}
         if own := func.namespace not in self._libraries:
             result = self._inside(func, args, kwargs)
-        else:
+        elif self.memory is None:
             result = self.compute(func, args, kwargs)
+        else:
+            result = self.memory.run(func, args, kwargs, lambda: self.compute(func, args, kwargs))
         given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
         fixed = all(t in self._fixed for t in given)
         bare = not self.reads and all(t in self._bare for t in given)  # numbers that were read may be the inputs'
@@ -539,7 +519,7 @@ def install(unsupported: list[str]) -> None:
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     torch.cuda.jiterator._JittedFunction.__call__ = missing("torch.cuda.jiterator")  # type: ignore[method-assign]
-    fake_torch.install(poison)
+    fake_torch.install()
     torch.version.cuda = "13.0"
     torch.compile = lambda model=None, **_options: model if model is not None else (lambda f: f)  # type: ignore
     # Replaced as a whole: torch checks the stream's type before a function mode is asked.

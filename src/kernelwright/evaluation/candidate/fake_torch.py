@@ -51,13 +51,13 @@ def default_device() -> str:
     return _device.CURRENT_DEVICE.type if _device.CURRENT_DEVICE is not None else "cpu"
 
 
-def install(poison: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Patches torch (once, in a process that never goes back). `poison` fills fresh memory."""
+def install() -> None:
+    """Patches torch (once, in a process that never goes back)."""
     _silence()
     _default_devices()
     torch.Generator = Generator  # type: ignore[misc]
     for name, dtype in DTYPES.items():
-        setattr(torch.cuda, name, _legacy(name, dtype, poison))
+        setattr(torch.cuda, name, _legacy(name, dtype))
     torch.from_numpy = _on_host(torch.from_numpy)
     torch.library.Library.impl = _implemented(torch.library.Library.impl)  # type: ignore[method-assign]
     # Its handler would replace the one that keeps host code out of the device's memory.
@@ -131,7 +131,6 @@ class _Legacy(type):
     """The class of `torch.cuda.FloatTensor` and its like: called, they make tensors."""
 
     dtype: torch.dtype
-    poison: Callable[[torch.Tensor], torch.Tensor]
 
     def __call__(cls, *args: Any) -> torch.Tensor:
         if args and not all(isinstance(a, int) for a in args):
@@ -139,14 +138,14 @@ class _Legacy(type):
             if not isinstance(given, torch.Size):
                 return torch.tensor(given, dtype=cls.dtype)
             args = tuple(given)
-        return cls.poison(torch.empty(args or (0,), dtype=cls.dtype))
+        return torch.empty(args or (0,), dtype=cls.dtype)
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, torch.Tensor) and value.dtype == cls.dtype and value.is_cuda
 
 
-def _legacy(name: str, dtype: torch.dtype, poison: Callable[[torch.Tensor], torch.Tensor]) -> type:
-    return _Legacy(name, (), {"dtype": dtype, "poison": staticmethod(poison), "__module__": "torch.cuda"})
+def _legacy(name: str, dtype: torch.dtype) -> type:
+    return _Legacy(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
 
 
 def _on_host(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

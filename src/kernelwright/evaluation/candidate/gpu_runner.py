@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from kernelwright.backends import values
+from kernelwright.backends.gpu import GpuRuntime
 from kernelwright.evaluation.candidate.runner import Runner, plain_outputs, weights_of
 from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
 from kernelwright.evaluation.device import devices, timed_calls
@@ -44,8 +45,6 @@ class GpuRunner(Runner):
     def make_runtime(self) -> Any:
         if self.place.name != "cuda":
             return super().make_runtime()
-        from kernelwright.backends.gpu import GpuRuntime
-
         values.real_cuda = True
         return GpuRuntime(self._build)
 

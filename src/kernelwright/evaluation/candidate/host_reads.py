@@ -40,6 +40,8 @@ class HostReads(TorchFunctionMode):
             return NotImplemented
         if func in _READS:
             _note(self.log, _READS[func], args[0])
+            if self.log.memory is not None and func is not torch.Tensor.__repr__:
+                self.log.memory.exposed(args[0])
         if func in _BY_PYTHON:
             if args[0] not in HOST:
                 raise TypeError(f"{func.__name__} is only implemented on CPU tensors")

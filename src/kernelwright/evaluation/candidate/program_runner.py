@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelwright.evaluation.candidate import fake_cuda, hidden_package
 from kernelwright.evaluation.processes import sandbox, seccomp
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed
 
@@ -158,8 +159,6 @@ def _pretended_gpu(source: str) -> AbstractContextManager[Any]:
     """Makes torch put `cuda` tensors into plain memory, for a script that uses them."""
     if "cuda" not in source:
         return contextlib.nullcontext()
-    from kernelwright.evaluation.candidate import fake_cuda
-
     return fake_cuda.FakeCuda(lambda _tensor: None)
 
 
@@ -169,6 +168,7 @@ def _script(name: str, source: str) -> None:
     sys.argv, sys.path[0:0] = [name], [os.getcwd()]
     status = 0
     try:
+        hidden_package.hide([])
         with _pretended_gpu(source):
             runpy.run_path(name, run_name="__main__")
     except SystemExit as done:

@@ -15,6 +15,7 @@ import ctypes
 import dataclasses
 import gc
 import importlib.abc
+import importlib.util
 import linecache
 import os
 import sys
@@ -24,13 +25,17 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+import torch.utils.cpp_extension as cpp_extension
 
+from kernelwright import cuda
+from kernelwright.backends.extension import Extension
 from kernelwright.backends.host_memory import HOST
 from kernelwright.backends.triton import triton_support
-from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads
-from kernelwright.evaluation.candidate.audit_hook import HIDDEN, Snoops, watch_forbidden
+from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
+from kernelwright.evaluation.candidate import fake_cuda, hidden_package, host_reads, watched_threads
+from kernelwright.evaluation.candidate.audit_hook import Snoops, watch_forbidden
 from kernelwright.evaluation.candidate.captured_output import MAX_PRINT, Tail
+from kernelwright.evaluation.candidate.fresh_memory import FreshMemory
 from kernelwright.evaluation.candidate.patched_functions import Originals
 from kernelwright.evaluation.candidate.source_files import SourceFiles
 from kernelwright.evaluation.processes import wire
@@ -39,8 +44,7 @@ from kernelwright.evaluation.program import weight_copies
 from kernelwright.evaluation.program.tensor_contents import changed, overwritten
 from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, shares_memory
 from kernelwright.evaluation.text.first_build import extension_request
-from kernelwright.machine import runtime as machine_runtime
-from kernelwright.machine.runtime import KernelBuildFailed, Runtime
+from kernelwright.machine.runtime import Runtime
 from kernelwright.tasks import gradients
 
 
@@ -74,7 +78,8 @@ class Runner:
         self._asking = threading.Lock()
         """Held while the judge is asked, since candidates build in several threads."""
         self.runtime: Any = self.make_runtime()
-        self.operators = fake_cuda.OperatorLog()
+        shadows = getattr(self.runtime, "shadows", None)  # there is none on a GPU
+        self.operators = fake_cuda.OperatorLog(FreshMemory(shadows) if shadows is not None else None)
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
         self.runtime.quietly = lambda: self.operators.quietly()
         if hasattr(self.runtime, "stored"):
@@ -153,7 +158,6 @@ class Runner:
 
     def load(self, message: Frame) -> dict[str, Any]:
         """Executes the candidate's module; success returns no facts."""
-        hide_harness()
         self.load_candidate(message.header)
         return {}
 
@@ -182,6 +186,7 @@ class Runner:
         self.module = module
         code = compile(text, module.__file__, "exec", dont_inherit=True)
         self.originals.keep()
+        hidden_package.hide(self.snoops.seen)
         with self._watching():
             exec(code, module.__dict__)
         if not callable(module.__dict__.get(self.entry)):
@@ -287,30 +292,6 @@ class Runner:
         }
 
 
-def hide_harness() -> None:
-    """Removes the evaluation's modules from `sys.modules`, so that a candidate cannot fetch and change them.
-
-    Modules that are loaded keep working. A candidate that imports one gets another copy, and the import is recorded.
-    """
-    import kernelwright
-
-    _forget(HIDDEN)
-    if hasattr(kernelwright, "evaluation"):
-        del kernelwright.evaluation
-
-
-def _forget(name: str) -> None:
-    """Removes a module and, at every depth, the modules below it.
-
-    Children are found by the attributes of their package: a walk over all of `sys.modules` would touch, and so copy,
-    every page of this fork that holds one of their names.
-    """
-    module = sys.modules.pop(name, None)
-    for child in list(vars(module)) if module is not None else ():
-        if f"{name}.{child}" in sys.modules:
-            _forget(f"{name}.{child}")
-
-
 class NoEntryPoint(Exception):
     """The candidate's file has no class of the expected name."""
 
@@ -341,12 +322,7 @@ class _Watch:
 
 def patch_builds(runtime: Runtime) -> None:
     """Points torch's extension builders at our builder."""
-    import torch.utils.cpp_extension as cpp_extension
-
-    from kernelwright.backends.extension import Extension
-    from kernelwright.cuda import compile_kernel
-
-    machine_runtime.set_current(runtime)
+    cuda.set_runtime(runtime)
 
     def load_inline(
         name: str,
@@ -393,7 +369,7 @@ def patch_builds(runtime: Runtime) -> None:
 
     cpp_extension.load_inline = load_inline  # type: ignore[assignment]
     cpp_extension.load = load  # type: ignore[assignment]
-    torch.cuda._compile_kernel = compile_kernel  # type: ignore[attr-defined]
+    torch.cuda._compile_kernel = cuda.compile_kernel  # type: ignore[attr-defined]
 
 
 _OPTIONS = frozenset(
@@ -412,8 +388,6 @@ def _known_options(function: str, given: dict[str, Any]) -> None:
 
 def _imported(name: str, library: str) -> Any:
     """Imports the module of an extension that torch built."""
-    import importlib.util
-
     spec = importlib.util.spec_from_file_location(name, library)
     if spec is None or spec.loader is None:
         raise ImportError(f"{name} cannot be imported")

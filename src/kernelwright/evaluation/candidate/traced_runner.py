@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from kernelwright.backends import values
 from kernelwright.evaluation.candidate import fake_cuda, sparse_tensors
 from kernelwright.evaluation.candidate.runner import Runner, plain_outputs, weights_of
 from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
@@ -101,15 +100,10 @@ class TracedRunner(Runner):
         self.ranges: list[tuple[int, int]] = []
         self._given: list[torch.Tensor] = []
         self.runtime.find = self._find
-        values.bare = True  # a trace needs no contents, and filling allocations would take their memory
 
     def make_runtime(self) -> TracingRuntime:
         """Returns a runtime that records launches."""
         return TracingRuntime(self._build)
-
-    def pretend(self) -> list[Any]:
-        """Returns the usual modes, without NaN in fresh memory."""
-        return [fake_cuda.FakeCuda(self.runtime.register, fresh=lambda tensor: tensor)] if self.on_cuda else []
 
     def trace(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """Returns the launches of a call, its buffers and outputs; with them the weights that launches use."""

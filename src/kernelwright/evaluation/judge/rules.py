@@ -12,7 +12,6 @@ from typing import Any
 
 from kernelwright.evaluation.processes.messages import CallState
 from kernelwright.evaluation.tensor_bytes import shares_memory
-from kernelwright.evaluation.text import forbidden_names
 from kernelwright.evaluation.text.library_ops import allowed, owner
 from kernelwright.records import Finding, LibraryRule
 
@@ -98,7 +97,7 @@ def _decoy(evidence: str, workload: str) -> Finding:
 
 def _reaching_out(facts: CallState, workload: str) -> list[Finding]:
     """Checks Python code for access to the harness's objects and for patched functions; all rules apply."""
-    seen = [("harness-access" if e.endswith(forbidden_names.PAST) else "frame-walk", e) for e in facts.snooped]
+    seen: list[tuple[str, str]] = list(facts.snooped)
     seen += [("patched-function", f"replaces {name}") for name in facts.patched]
     return [Finding(rule=rule, evidence=what, severity="reject", workload=workload) for rule, what in seen]
 

@@ -194,6 +194,10 @@ class CandidateClient:
 
     def _failure(self, raised: messages.Raised, where: str) -> Failed:
         kind, message = raised.type, raised.message
+        for rule, evidence in raised.snooped:
+            if rule == "harness-access":  # the exception is that it was refused
+                finding = Finding(rule=rule, evidence=evidence[:500], severity="reject")
+                return Failed("rejected", f"{rule}: {evidence} {where}"[:500], finding, raised.traceback)
         # If the file is not Python, the lines that ran are the wrapper's.
         line = raised.line if self.candidate.sources[0].path.endswith(".py") else None
         at = f" (line {line})" if line else ""

@@ -20,7 +20,12 @@ _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _NET = 3
 _SCOPES = 3
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
-_PROC_READ = ("/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/sys/devices/system/cpu")
+_OWN = "auxv cgroup cmdline limits maps mountinfo mounts stat statm status".split()
+_PROC_READ = (
+    *(f"/proc/self/{name}" for name in _OWN),
+    *("/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/sys/devices/system/cpu"),
+)
+"""Files about this machine and the process itself; `mem` and `environ` are not among them, and no other process is."""
 _DRIVER_READ = ("/sys/devices/system", "/sys/bus/pci", "/proc/driver/nvidia", "/proc/sys/vm", "/etc/passwd")
 """Paths that a GPU's driver, its profiler and compilers for it read."""
 
@@ -50,11 +55,12 @@ def restrict(
     allow_exec: bool,
     openable: Iterable[Path] = (),
     devices: tuple[Path, ...] = (),
+    listable: Iterable[Path] = (),
 ) -> int:
     """Confines the calling thread and what it starts. Returns the ABI used, or 0 when nothing was restricted.
 
-    Files under `openable` can be read by name; its folders cannot be listed. `devices` are the files of a GPU's driver,
-    which need ioctl.
+    Files under `openable` can be read by name; its folders cannot be listed. Folders under `listable` can be listed;
+    their files cannot be read. `devices` are the files of a GPU's driver, which need ioctl.
     """
     version = abi()
     if version <= 0:
@@ -74,7 +80,9 @@ def restrict(
         _allow(libc, ruleset, path, read)
     for path in openable:
         _allow(libc, ruleset, path, _READ_FILE)
-    for name in _PROC_READ:
+    for path in (*listable, Path("/proc/self/task")):
+        _allow(libc, ruleset, path, _READ_DIR)
+    for name in (*_PROC_READ, f"/proc/self/task/{os.getpid()}/children"):
         _allow(libc, ruleset, Path(name), _READ_FILE | _READ_DIR)
     for path in writable:
         _allow(libc, ruleset, path, handled & ~(_EXECUTE | _IOCTL_DEV))

@@ -95,7 +95,7 @@ class AnswerState(_Facts):
     missing_libraries: _Names = []
     library_ops: _Sized = []
     prints: _Text = ""
-    snooped: _Names = []
+    snooped: list[tuple[Literal["frame-walk", "harness-access"], _Text]] = Field(default_factory=list, max_length=1000)
     patched: _Names = []
 
 

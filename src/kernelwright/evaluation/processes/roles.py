@@ -7,6 +7,7 @@ the scripts around it, in forks that start nothing themselves.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import socket
@@ -67,14 +68,16 @@ PRELOADED: tuple[Role, ...] = (
     "program",
 )
 """Roles whose modules the zygote imports, so that a fork need not."""
+CANDIDATES: frozenset[Role] = frozenset(("runner", "handles", "sampler", "tracer", "gpu_runner", "program"))
+"""Roles that execute a candidate's code, or a program's. They cannot read the files of this package."""
+PACKAGE = Path(__file__).resolve().parents[2]
 
 
 @cache
 def library_paths() -> tuple[Path, ...]:
     """Returns every path that an interpreter with torch needs to read, and none of the user's."""
-    package = Path(__file__).resolve().parents[2]
     found = {Path(p) for p in ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives")}
-    found |= {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package}
+    found |= {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), PACKAGE}
     for name in ("stdlib", "platstdlib", "purelib", "platlib"):
         found.add(Path(sysconfig.get_path(name)).resolve())
     for entry in sys.path:
@@ -83,6 +86,29 @@ def library_paths() -> tuple[Path, ...]:
         if path.is_absolute() and path.name in ("site-packages", "dist-packages"):
             found.add(path.resolve())
     return tuple(sorted(p for p in found if p.exists()))
+
+
+@cache
+def candidate_paths() -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Returns what a process with a candidate may read, and the folders that it may only list: all `library_paths`
+    without any copy of this package."""
+    entries = [Path(entry) for entry in sys.path if Path(entry).is_absolute()]
+    hidden = {PACKAGE, *((entry / PACKAGE.name).resolve() for entry in entries if (entry / PACKAGE.name).is_dir())}
+    readable: set[Path] = set()
+    listable: set[Path] = set()
+    waiting = list(library_paths())
+    while waiting:
+        path = waiting.pop()
+        if path in hidden:
+            continue
+        if not any(path in one.parents for one in hidden):
+            readable.add(path)
+            continue
+        # A landlock rule for a folder holds for all below it, so its entries are allowed one by one. What a link leads
+        # to has a rule of its own, or none.
+        listable.add(path)
+        waiting += [Path(entry.path) for entry in os.scandir(path) if not entry.is_symlink()]
+    return tuple(sorted(readable)), tuple(sorted(listable))
 
 
 BUILDER_MB = 2048
@@ -99,6 +125,7 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     # On a GPU both sides start programs if they must: Triton and torch.compile call a C compiler.
     program = order["role"] == "program"
     starts = builder or program or (on_gpu and bool(order.get("programs")))
+    libraries, listable = candidate_paths() if order["role"] in CANDIDATES else (library_paths(), ())
     limits = sandbox.Limits(
         cpu_seconds=int(order["cpu_seconds"]),
         memory_mb=int(order["memory_mb"]),
@@ -106,7 +133,8 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     )
     return sandbox.Jail(
         scratch=scratch,
-        readable=(*library_paths(), *map(Path, order.get("executables", ()))),
+        readable=(*libraries, *map(Path, order.get("executables", ()))),
+        listable=listable,
         # A runner opens the builds made for it by name; it cannot list the folder to find those made for others.
         openable=() if builder else (cache,),
         writable=(*writable, *map(Path, order.get("shared", ()))),
@@ -115,6 +143,14 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
         allow_exec=starts,
         allow_fork=starts,
     )
+
+
+def load(order: dict[str, Any]) -> None:
+    """Imports all that the role needs, since most of them cannot read this package's files once they are confined."""
+    importlib.import_module(MODULES[order["role"]])
+    if order.get("programs"):  # on a GPU, Triton's own driver is used, and only its errors are wanted
+        with contextlib.suppress(Exception):
+            importlib.import_module("kernelwright.backends.triton.triton_errors")
 
 
 def serve(role: Role, channel_fd: int, level: str, device: Device | None = None, link: int | None = None) -> None:

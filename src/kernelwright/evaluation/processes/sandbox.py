@@ -76,6 +76,8 @@ class Jail:
     limits: Limits
     openable: tuple[Path, ...] = ()
     """Folders whose files may be read by name, but not listed."""
+    listable: tuple[Path, ...] = ()
+    """Folders that may be listed, but whose files may not be read."""
     devices: tuple[Path, ...] = ()
     """Files of a GPU's driver, for a child that works on a GPU."""
     allow_exec: bool = False
@@ -92,7 +94,9 @@ def enter(jail: Jail, level: str = "auto", keep_fds: tuple[int, ...] = ()) -> st
     if not jail.allow_fork and (level == "none" or not seccomp.available()):
         _limit_processes(jail.limits.processes)
     if level != "none":
-        abi = landlock.restrict(jail.readable, jail.writable, jail.allow_exec, jail.openable, jail.devices)
+        abi = landlock.restrict(
+            jail.readable, jail.writable, jail.allow_exec, jail.openable, jail.devices, jail.listable
+        )
         if abi:
             names.insert(0, f"landlock{abi}")
         if seccomp.install(jail.allow_exec, jail.allow_fork):

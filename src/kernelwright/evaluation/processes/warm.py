@@ -160,5 +160,6 @@ def _become(order: dict[str, Any], control_fd: int, log_fd: int) -> None:
     sys.path[:] = list(dict.fromkeys([*order["path"], *sys.path]))
     importlib.invalidate_caches()
     roles.library_paths.cache_clear()
-    roles.library_paths()
+    roles.candidate_paths.cache_clear()
+    roles.candidate_paths()
     zygote.serve(control_fd)

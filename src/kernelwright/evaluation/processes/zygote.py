@@ -70,7 +70,7 @@ def preload() -> None:
     import kernelwright.machine.runtime  # noqa: F401
     from kernelwright.evaluation.processes import roles
 
-    roles.library_paths()  # cached for the children, which would search again
+    roles.candidate_paths()  # cached for the children, which would search again
     for role in roles.PRELOADED:
         prepare = getattr(importlib.import_module(roles.MODULES[role]), "prepare", None)
         if prepare is not None:
@@ -275,6 +275,7 @@ def _child(order: dict[str, Any], channel_fd: int, link: list[int]) -> None:
 
             device, opened = devices.make(wanted["name"], wanted["index"], wanted.get("streams", False))
             kept += opened
+        roles.load(order)
         level = sandbox.enter(roles.jail_of(order), order["sandbox"], keep_fds=tuple(kept))
     except BaseException:
         os.write(errors, traceback.format_exc().encode(errors="replace"))

@@ -278,7 +278,7 @@ using namespace kw;
 extern "C" {
 struct KwAllocation {
   uint64_t address, bytes;
-  uint64_t flags;  // 1: may be written, 2: holds poison where nothing was written
+  uint64_t flags;  // 1: may be written
   KwShadow* shadow;  // of written bytes; null: all of them are
 };
 
@@ -340,10 +340,7 @@ void* kw_launch(void* p, const KwLaunch* a) {
       size_t before = l.regions.size();
       add_region(l, a->allocation[i].address, a->allocation[i].bytes, string(name, end), (int)i,
                  a->allocation[i].flags & 1);
-      if (l.regions.size() > before) {
-        l.regions.back().fresh = a->allocation[i].flags & 2;
-        add_shadow(l, l.regions.back(), a->allocation[i].shadow);
-      }
+      if (l.regions.size() > before) add_shadow(l, l.regions.back(), a->allocation[i].shadow);
       name = end + 1;
     }
     check_cluster(l, a->cluster);

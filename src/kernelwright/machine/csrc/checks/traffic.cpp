@@ -16,8 +16,6 @@ void set_bits(std::vector<u64>& bits, u64 from, u64 count) {
     bits[word] |= (high == 64 ? ~0ull : (1ull << high) - 1) & ~((1ull << low) - 1);
   }
 }
-bool has_bit(const std::vector<u64>& bits, u64 at) { return at / 64 < bits.size() && (bits[at / 64] >> (at % 64) & 1); }
-
 u64 count_bits(const std::vector<u64>& bits) {
   u64 n = 0;
   for (u64 word : bits) n += (u64)__builtin_popcountll(word);
@@ -59,16 +57,6 @@ bool same_pattern(const Pattern& p, u32 m, u32 low, const u32* delta) {
 #pragma GCC ivdep
   for (int i = 0; i < LANES; i++) differ |= p.delta[i] ^ delta[i];
   return !differ;
-}
-
-bool is_poison(u64 address, u32 bytes) {
-  u64 v = 0;
-  std::memcpy(&v, reinterpret_cast<const void*>(address), std::min(bytes, 8u));
-  if (bytes == 2) return v == 0x7e00 || v == 0x7fc0 || v == 0xffff || v == 0x5a5a;
-  if (bytes == 1) return v == 0xff || v == 0x5a;
-  u32 low = (u32)v;
-  if (bytes >= 8 && v == 0x7ff8000000000000ull) return true;
-  return low == 0x7fc00000 || low == 0xffffffff || low == 0x5a5a5a5a || low == 0x7e007e00 || low == 0x7fc07fc0;
 }
 }  // namespace
 
@@ -124,11 +112,11 @@ void Watch::global(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write
     t.actual += p.actual;
     t.ideal += p.ideal;
   }
-  touch(w, in, m, bytes, write, (role_[at] & Atomic) != 0);
+  touch(w, m, bytes, write, (role_[at] & Atomic) != 0);
   if (write && !(role_[at] & (Atomic | Strong))) lost_update(w, in, m);
 }
 
-void Watch::touch(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool both) {
+void Watch::touch(Warp& w, u32 m, u32 bytes, bool write, bool both) {
   const Access& x = w.access;
   auto mark = [&](Region& r, u64 address, u64 count) {
     if (r.bytes > MAX_TOUCHED) return;
@@ -140,25 +128,11 @@ void Watch::touch(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool bo
       set_bits(bits, address - r.begin, count);
     }
   };
-  if (x.region && x.region->fresh && (!write || both))
-    check_fresh(w, in, *x.region, touched_[(size_t)(x.region - l_.regions.data())], m, bytes);
   if (x.kind == Access::Contiguous && x.region) return mark(*x.region, (u64)x.base, (u64)bytes * LANES);
   if (x.kind == Access::Uniform) m &= 0u - m;
   for (u32 r = m; r; r &= r - 1) {
     u64 address = x.address[__builtin_ctz(r)];
     if (Region* g = x.region ? x.region : find_region(l_, address)) mark(*g, address, bytes);
-  }
-}
-
-void Watch::check_fresh(Warp& w, const Inst* in, const Region& r, const Touched& t, u32 m, u32 bytes) {
-  for (; m; m &= m - 1) {
-    int i = __builtin_ctz(m);
-    u64 address = w.access.address[i];
-    if (has_bit(t.written, address - r.begin) || !is_poison(address, bytes)) continue;
-    return warn(w, in, thread_of(w, i),
-                "read of " + r.name + " at byte " + std::to_string(address - r.begin) +
-                    " (of " + std::to_string(r.bytes) + "), which nothing has written since it was allocated",
-                "uninitialised-read");
   }
 }
 

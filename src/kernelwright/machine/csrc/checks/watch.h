@@ -72,8 +72,7 @@ class Watch {
     std::vector<u64> read, written;  // a bit a byte
   };
   void global(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write);
-  void touch(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool both);
-  void check_fresh(Warp& w, const Inst* in, const Region& r, const Touched& t, u32 m, u32 bytes);
+  void touch(Warp& w, u32 m, u32 bytes, bool write, bool both);
   void shared(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write);
   void local(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
   void hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 bytes, bool write);

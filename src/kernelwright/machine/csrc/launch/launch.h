@@ -29,7 +29,6 @@ struct Region {
   std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
   bool unmarked = false;                     // too large for marks
   KwShadow* shadow = nullptr;                // of written bytes; null: all of them are
-  bool fresh = false;                        // holds poison where nothing was written
 };
 
 struct Counters {
