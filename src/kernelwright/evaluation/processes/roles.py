@@ -40,7 +40,7 @@ Role = Literal[
 
 _HERE = "kernelwright.evaluation"
 MODULES: dict[Role, str] = {
-    "builder": f"{_HERE}.candidate.builder",
+    "builder": f"{_HERE}.processes.builder",
     "runner": f"{_HERE}.candidate.runner_loop",
     "handles": f"{_HERE}.candidate.handle_runner",
     "device": f"{_HERE}.program.executor",
@@ -68,7 +68,7 @@ PRELOADED: tuple[Role, ...] = (
     "program",
 )
 """Roles whose modules the zygote imports, so that a fork need not."""
-CANDIDATES: frozenset[Role] = frozenset(("runner", "handles", "sampler", "tracer", "gpu_runner", "program"))
+CANDIDATES: frozenset[Role] = frozenset(("runner", "handles", "tracer", "gpu_runner", "program"))
 """Roles that execute a candidate's code, or a program's. They cannot read the files of this package."""
 PACKAGE = Path(__file__).resolve().parents[2]
 

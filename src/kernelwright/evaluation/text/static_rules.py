@@ -144,16 +144,16 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
 
 
 def _walking(what: str, line: int) -> Finding:
-    return Finding(rule="frame-walk", evidence=f"{what} (KernelGuard FRAME_WALK)", severity="reject", line=line)
+    return Finding(rule="frame-walk", evidence=f"{what} (KernelGuard FRAME_WALK)", severity="warning", line=line)
 
 
 def _reaching(what: str, line: int) -> Finding:
     evidence = f"{what}: only kernelwright.cuda is meant for candidates"
-    return Finding(rule="harness-access", evidence=evidence, severity="reject", line=line)
+    return Finding(rule="harness-access", evidence=evidence, severity="warning", line=line)
 
 
 def _patched(name: str, line: int) -> Finding:
     timer = name.startswith("time.") or any(word in name for word in ("Event", "synchronize", "elapsed"))
     known = "KernelGuard: timer patch" if timer else "KernelGuard MONKEY_PATCH"
     evidence = f"replaces {name} ({known})"
-    return Finding(rule="patched-function", evidence=evidence, severity="reject", line=line)
+    return Finding(rule="patched-function", evidence=evidence, severity="warning", line=line)
