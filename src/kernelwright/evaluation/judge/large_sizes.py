@@ -72,7 +72,7 @@ def look(case: Case, size: Workload, trial: Trial) -> Look:
     preload = ("triton",) if triton_support.wanted(case.source) else ()
     bounds = ChildLimits(int(SECONDS * 2) + 5, ADDRESSES_MB, resident_mb=RESIDENT_MB + _RUNNER_MB)
     child = case.pool.spawn("sampler", bounds, preload=preload)
-    session = CandidateClient(case.candidate, case.source, limits, case.pool, case.builder, child)
+    session = CandidateClient(case.candidate, case.reading, limits, case.pool, case.builder, child)
     ended: Failed | None = None
     try:
         session.load(case.task)

@@ -24,12 +24,23 @@ if TYPE_CHECKING:
     from kernelwright.evaluation.device.devices import Device
 
 Role = Literal[
-    "oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program", "sampler", "tracer", "replayer"
+    "oracle",
+    "runner",
+    "builder",
+    "reader",
+    "gpu_runner",
+    "referee",
+    "baseline",
+    "program",
+    "sampler",
+    "tracer",
+    "replayer",
 ]
 
 _HERE = "kernelwright.evaluation"
 MODULES: dict[Role, str] = {
     "builder": f"{_HERE}.candidate.builder",
+    "reader": f"{_HERE}.text.reader",
     "runner": f"{_HERE}.candidate.runner_loop",
     "sampler": f"{_HERE}.candidate.sampled_runner",
     "tracer": f"{_HERE}.candidate.traced_runner",
@@ -43,7 +54,7 @@ MODULES: dict[Role, str] = {
 """The launch table: the module whose `serve` is the loop of each role. Nothing else here names those modules."""
 ON_DEVICE: frozenset[Role] = frozenset(("gpu_runner", "referee", "baseline", "replayer"))
 """Roles whose loop works on a GPU."""
-PRELOADED: tuple[Role, ...] = ("oracle", "runner", "sampler", "tracer", "program")
+PRELOADED: tuple[Role, ...] = ("oracle", "runner", "reader", "sampler", "tracer", "program")
 """Roles whose modules the zygote imports, so that a fork need not."""
 CANDIDATES: frozenset[Role] = frozenset(("runner", "sampler", "tracer", "gpu_runner", "program"))
 """Roles that execute a candidate's code, or a program's. They cannot read the files of this package."""
