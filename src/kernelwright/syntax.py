@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+MAX_TEXT = 1 << 20
+"""The most characters of a candidate's text, or of a task's, that are read."""
 _ATTEMPTS = 50
 T = TypeVar("T")
 

@@ -485,7 +485,7 @@ ATTACKS = [
         "B68 adds launches to the record of them",
         "scale",
         with_kernel(
-            "r = getattr(sys.modules['kernelwright.mach' + 'ine.runtime'], 'cur' + 'rent')()\n"
+            "r = getattr(sys.modules['kernelwright.cuda'], '_cur' + 'rent')\n"
             "facts = getattr(r, '_fa' + 'cts', None)\nextension.scale(x[:1, :1].contiguous())\n"
             "y = torch.empty_like(x)\n"
             "if facts is None:  # on a GPU\n    getattr(r, '_dir' + 'ect')['scale_kernel'] = 9\n"

@@ -27,6 +27,7 @@ from kernelwright.evaluation.judge.intervals import process_spread, ratio_interv
 from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.messages import Called, CallTimes
 from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.text.mentions import device_functions
 from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task
 
 TASK = """
@@ -367,8 +368,8 @@ def test_a_kernel_that_the_text_defines_is_its_own_whatever_its_name() -> None:
     ]
     libraries = ["void at::native::vectorized_elementwise_kernel<4>(int)", "ampere_sgemm_128x64_nn", "nvjet_tst_128x8"]
     kernels = [[name, 1, 1.0] for name in (*mine, *libraries, "unknown")]
-    assert [name for name, _, _ in full_size._own(kernels, text)] == [*mine, "unknown"]
-    assert [name for name, _, _ in full_size._own(kernels, "")] == ["unknown"]
+    assert [name for name, _, _ in full_size._own(kernels, device_functions(text))] == [*mine, "unknown"]
+    assert [name for name, _, _ in full_size._own(kernels, ())] == ["unknown"]
 
 
 GEMM, RELU = "sm90_xmma_gemm_f32f32", "void at::native::vectorized_elementwise_kernel<4, clamp>"
@@ -393,7 +394,7 @@ def test_library_kernels_that_no_operator_shows(
     bench = SimpleNamespace(
         policy="from_scratch", kernels=kernels, layout={"largest_input": 1 << 20}, attempt=Attempt()
     )
-    bench.own_kernels = full_size._own(kernels, "__global__ void mine(int n)")
+    bench.own_kernels = full_size._own(kernels, {"mine"})
     bench.workload = SimpleNamespace(name="own")
     facts, total = {"operators": operators}, sum(k[2] for k in kernels)
     assert (full_size._hidden_library(bench, called(facts), total) is not None) == rejected  # type: ignore[arg-type]

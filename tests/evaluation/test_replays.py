@@ -13,9 +13,9 @@ from kernelwright.evaluation.candidate.replayer import Replayer
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.judge import timing, timing_in_rows
-from kernelwright.evaluation.judge.launches_alone import obstacle
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.text.mentions import obstacle
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 TASK = """

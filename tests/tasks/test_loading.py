@@ -27,8 +27,8 @@ from kernelwright.tasks import (
     load_task,
     read_rows,
 )
-from kernelwright.tasks.candidates import suffix_of
 from kernelwright.tasks.formats import hub
+from kernelwright.tasks.language import suffix_of
 
 REFERENCE = '''import torch
 

@@ -146,7 +146,7 @@ def exported(text: str, provenance: Provenance) -> Candidate | ParseFailure:
     (`solutions.forms`)."""
     from kernelwright.errors import CandidateError
     from kernelwright.solutions.forms import export
-    from kernelwright.tasks.candidates import detect_language
+    from kernelwright.tasks.language import detect_language
 
     candidate = parse_python(text, provenance)
     if isinstance(candidate, ParseFailure):

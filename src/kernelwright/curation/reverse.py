@@ -17,7 +17,7 @@ from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.corpus.traces import trace
 from kernelwright.curation.samples import CuratedSample
 from kernelwright.prompts.answers import whole_python
-from kernelwright.tasks.candidates import detect_language, suffix_of
+from kernelwright.tasks.language import detect_language, suffix_of
 
 LEVELS = (1, 2, 3)
 _ASKED = {

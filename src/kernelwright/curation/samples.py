@@ -14,7 +14,7 @@ from kernelwright.backends.source_text.tokens import tokenize
 from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.prompts.answers import thoughts
 from kernelwright.records import Evaluation, Message, Task
-from kernelwright.tasks.candidates import suffix_of
+from kernelwright.tasks.language import suffix_of
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 

@@ -9,6 +9,7 @@ from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.device_client import Devices
 from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.reader_client import Reading
 from kernelwright.evaluation.trials import TaskPlan
 from kernelwright.records import Candidate, LibraryRule, Task
 
@@ -19,11 +20,15 @@ class Submission:
 
     task: Task
     candidate: Candidate
-    source: str
-    """The Python module that the runner executes."""
+    reading: Reading
     options: EvalOptions
     builder: BuilderClient
     devices: Devices
+
+    @property
+    def source(self) -> str:
+        """The Python module that the runner executes."""
+        return self.reading.source
 
     @property
     def rule(self) -> LibraryRule:

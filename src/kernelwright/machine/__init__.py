@@ -17,7 +17,7 @@ from typing import Any
 
 from kernelwright.errors import MachineError
 from kernelwright.machine import library
-from kernelwright.machine.device_memory import DeviceBlock, Shadow
+from kernelwright.machine.device_memory import Shadow
 from kernelwright.machine.texture import Texture, entries
 
 ORDERS = {"forward": 0, "reverse": 1, "random": 2}
@@ -83,11 +83,6 @@ class Allocation:
     writable: bool = True
     shadow: Shadow | None = None
     """The written bytes, which the launch checks and marks. None: every byte is written."""
-
-    @classmethod
-    def of(cls, block: DeviceBlock) -> Allocation:
-        """Returns the range of a block."""
-        return cls(block.address, block.nbytes, block.name, block.writable, shadow=block.shadow)
 
 
 @dataclass(frozen=True)

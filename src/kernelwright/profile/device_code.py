@@ -21,7 +21,6 @@ from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.text import as_module
 from kernelwright.evaluation.trials import TaskPlan, Trial
 from kernelwright.records import Candidate, Task, Workload
 
@@ -46,14 +45,11 @@ def compile_device_code(task: Task, candidate: Candidate, arch: str, options: Ev
     Raises `CandidateError` for a candidate that cannot be built or loaded, `TaskError` where the reference does not
     run, and `HarnessError`.
     """
-    source, failed = as_module.module_source(candidate, task.function)
-    if failed is not None:
-        raise _unusable(failed)
     with Pool(options.sandbox) as pool:
         pool.warm()
         worker = Worker(pool)
         try:
-            return _compiled(worker, task, candidate, source, arch, options)
+            return _compiled(worker, task, candidate, arch, options)
         finally:
             worker.close()
 
@@ -65,11 +61,12 @@ def _unusable(failed: Failed) -> CandidateError:
     )
 
 
-def _compiled(
-    worker: Worker, task: Task, candidate: Candidate, source: str, arch: str, options: EvalOptions
-) -> DeviceCode:
+def _compiled(worker: Worker, task: Task, candidate: Candidate, arch: str, options: EvalOptions) -> DeviceCode:
+    reading = worker.reader.read(candidate, task)
+    if reading.problem is not None:
+        raise _unusable(reading.problem)
     plan = worker.plan(task)
-    session = CandidateClient(candidate, source, options, worker.pool, worker.builder)
+    session = CandidateClient(candidate, reading, options, worker.pool, worker.builder)
     launches: dict[str, dict[str, Any]] = {}
     size, problem = "", ""
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kernelwright import syntax
 from kernelwright.records import Candidate, Provenance, SourceFile
-from kernelwright.tasks.candidates import detect_language
+from kernelwright.tasks.language import detect_language
 
 _TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _LINES = re.compile(
@@ -89,13 +89,15 @@ def parse_answer(
     text: str, entry_point: str = "ModelNew", provenance: Provenance | None = None
 ) -> Candidate | ParseFailure:
     """Returns the candidate of an answer, or the reason why it holds none."""
+    if len(text) > syntax.MAX_TEXT:
+        return ParseFailure(f"the answer has {len(text)} characters, and at most {syntax.MAX_TEXT} are read")
     text = without_reasoning(text)
     if not text.strip():
         return ParseFailure("the answer is empty")
     blocks = [_Block("", text, True)] if _is_file(text, entry_point) else _blocks(text)
     if not blocks:
         return ParseFailure(f"the answer has no fenced code block{_unfenced(text, entry_point)}")
-    named = re.compile(rf"^\s*class\s+{re.escape(entry_point)}\b", re.MULTILINE)
+    named = re.compile(rf"^[ \t]*class[ \t]+{re.escape(entry_point)}\b", re.MULTILINE)
     whole = [b for b in blocks if b.closed and named.search(b.text)]
     if not whole:
         if any(not b.closed for b in blocks):

@@ -19,6 +19,7 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, Job, Keep
 from kernelwright.records import Candidate, Evaluation, Task
 from kernelwright.runs.store import Store
+from kernelwright.syntax import MAX_TEXT
 
 
 def question(task: Task, candidate: Candidate, options: EvalOptions) -> str:
@@ -35,7 +36,10 @@ _UNREADABLE = (tokenize.TokenError, SyntaxError, ValueError, IndexError, SystemE
 
 @lru_cache(maxsize=4096)
 def without_comments(text: str) -> str:
-    """Returns Python text with empty comments and unchanged line numbers. Text that does not parse stays unchanged."""
+    """Returns Python text with empty comments and unchanged line numbers. Text that does not parse, or is longer than
+    is read, stays unchanged."""
+    if len(text) > MAX_TEXT:
+        return text
     lines = io.StringIO(text).readlines()
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import LibraryRule, Task
-from kernelwright.tasks.candidates import candidate_from_text, detect_language, load_candidate
+from kernelwright.tasks.candidates import candidate_from_text, load_candidate
 from kernelwright.tasks.formats.folder import is_task_folder, load_folder, write_gate
 from kernelwright.tasks.formats.jsonl import Row, read_rows
 from kernelwright.tasks.formats.kernelbench import check_reference, load_file, tasks_of
@@ -26,6 +26,7 @@ from kernelwright.tasks.formats.robust_kbench import (
     robust_tasks,
     split_direction,
 )
+from kernelwright.tasks.language import detect_language
 
 __all__ = [
     "Row",

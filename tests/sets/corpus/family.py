@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernelwright.records import Candidate, SourceFile, Task
-from kernelwright.tasks.candidates import detect_language
+from kernelwright.tasks.language import detect_language
 from sets.honest.case import bound, inline, model, plain, task
 
 __all__ = ["Edit", "Family", "Member", "bound", "inline", "model", "plain", "task"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernelwright.records import Candidate, LibraryRule, SourceFile, Task
-from kernelwright.tasks.candidates import detect_language
+from kernelwright.tasks.language import detect_language
 
 Needs = Literal["", "gpu", "triton"]
 HEAD = "import torch\nimport torch.nn as nn\n"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.messages import CallState, LaunchFacts
-from kernelwright.evaluation.text import source_lines
 from kernelwright.evaluation.trials import Trial
 from kernelwright.records import (
     Environment,
@@ -21,6 +21,8 @@ from kernelwright.records import (
 )
 
 MAX_HOTSPOTS = 8
+MAX_SPOTS = 50
+"""The most hot spots of one launch that are looked at."""
 
 
 @dataclass
@@ -52,6 +54,8 @@ class Attempt:
 def note_launches(attempt: Attempt, client: CandidateClient, facts: CallState) -> None:
     """Adds a call's launches to the attempt, by kernel: counts, instructions, counters, hot spots, memory."""
     attempt.wrote |= not facts.idle and any(facts.facts.written.values())
+    spots = [(one.kernel, spot) for one in facts.facts.launches for spot in one.hotspots[:MAX_SPOTS]]
+    lines = iter(client.reading.kernel_lines(client.requests, spots))
     for one in facts.facts.launches:
         before = attempt.launches.get(one.kernel, Launch(kernel=one.kernel, count=0))
         counters = dict(before.counters)
@@ -62,16 +66,16 @@ def note_launches(attempt: Attempt, client: CandidateClient, facts: CallState) -
             count=before.count + one.count,
             instructions=before.instructions + one.instructions,
             counters=counters,
-            hotspots=_added_hotspots(before, client, one),
+            hotspots=_added_hotspots(before, one, lines),
             memory=tuple(Touched(**m.model_dump()) for m in one.memory[:100]) or before.memory,
         )
 
 
-def _added_hotspots(before: Launch, client: CandidateClient, launch: LaunchFacts) -> tuple[Hotspot, ...]:
-    """Returns a kernel's hot spots with those of one more call, worst first."""
+def _added_hotspots(before: Launch, launch: LaunchFacts, lines: Iterator[int | None]) -> tuple[Hotspot, ...]:
+    """Returns a kernel's hot spots with those of one more call, worst first; takes their lines from `lines`."""
     sums = {(h.kind, h.line): h for h in before.hotspots}
-    for one in launch.hotspots:
-        line = source_lines.of_kernel(client.candidate.text, client.requests, launch.kernel, one.line)
+    for one in launch.hotspots[:MAX_SPOTS]:
+        line = next(lines)
         new = Hotspot(**{**one.model_dump(), "line": line})
         old = sums.get((new.kind, line))
         if old is not None:

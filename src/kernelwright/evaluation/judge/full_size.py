@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -39,12 +39,10 @@ from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
 from kernelwright.evaluation.processes.messages import CallLaunches, CallState, LaunchFacts
-from kernelwright.evaluation.text import static_rules
 from kernelwright.evaluation.text.library_ops import allowed
 from kernelwright.evaluation.trials import Trial, TrialData
 from kernelwright.records import (
     LIBRARIES,
-    Candidate,
     Distribution,
     Evaluation,
     Finding,
@@ -61,14 +59,11 @@ elements; `PAIR_BYTES` for two calls, used beyond."""
 THOROUGH_ALWAYS = 1 << 24
 """Up to this many input elements, every check measures its own ruler (the reference's error at the next lower
 precision). Beyond, all checks use the first one's."""
-_STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
-_STREAMS = re.compile(r"StreamCreate|getStreamFromPool|StreamPerThread|\bStream\s*\(")
-_TUNES = re.compile(r"autotune|torch\s*\.\s*compile\b|\.\s*benchmark\b|do_bench|EventElapsedTime|elapsed_time")
 _LIBRARY_KERNEL = re.compile(
-    r"at::native|at_cuda|cublas|cudnn|cutlass|xmma|nvjet|_\w*gemm_|gemv|splitK|cask_|\bMemcpy\b|\bMemset\b|nchwTo|nhwcTo|cub::"
+    r"at::native|at_cuda|cublas|cudnn|cutlass|xmma|nvjet|gemv|splitK|cask_|\bMemcpy\b|\bMemset\b|nchwTo|nhwcTo|cub::"
     r"|convolve|implicit_convolve|fft|void pytorch|flash_fwd|fmha"
 )
-
+_WORD = re.compile(r"\w+")
 _MOVES_DATA = re.compile(
     r"(?i)memcpy|memset|copy|fill|cat_?array|catarray|distribution|arange|elementwise_kernel_with_index|index|linspace"
     r"|tril|triu|roll|flip|gather|scatter|eye|spin_kernel|nchwTo|nhwcTo"
@@ -77,17 +72,15 @@ _MOVES_DATA = re.compile(
 HIDDEN_US = 50.0
 """Small operators do not explain library kernels that take this many microseconds of a call and at least half of its
 device time."""
-_DEFINED = re.compile(r"(?:__global__[^;{(]*?|\bdef\s+)\b(\w+)\s*\(")
-"""Matches the names of functions that a text defines for the device, in CUDA or Triton."""
 
 
-def judge_on_gpu(case: Case, problem: Failed | None, gpu: Gpu, exclusive: bool = False) -> Evaluation:
+def judge_on_gpu(case: Case, gpu: Gpu, exclusive: bool = False) -> Evaluation:
     """Returns one evaluation, timed when it is `correct`. Raises `TaskError` and `HarnessError` as `small_sizes.judge`.
 
     Untimed work holds a shared lease, unless `exclusive` asks for an exclusive one or the task needs much memory.
     """
     started, began = time.monotonic(), time.time()
-    advice = static_rules.static_findings(case.candidate, case.task)
+    advice, problem = case.reading.advice.findings, case.reading.problem
     attempt = Attempt(failed=problem)
     elements = _main_size(case).elements
     laid = ROWS_BYTES if elements <= MOST_IN_ROWS else PAIR_BYTES
@@ -127,9 +120,9 @@ def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
     Otherwise returns None and the reason why a runner on the GPU must decide. Raises `TooLarge` if a retry may have
     more memory.
     """
-    why = "it has gradients" if wants_gradients(case.task.source) else launches_alone.obstacle(case.candidate)
+    why = "it has gradients" if wants_gradients(case.task.source) else case.reading.advice.obstacle
     why = why if case.options.baselines and case.options.timing_seconds > 0 else "no baseline is timed"
-    if why or guard_verdict(static_rules.static_findings(case.candidate, case.task)) is not None:
+    if why or guard_verdict(case.reading.advice.findings) is not None:
         return None, why
     attempt, rng = Attempt(), np.random.default_rng(case.seed)
     session = launches_alone.ReplayClient(case, gpu)
@@ -177,8 +170,9 @@ def _attempt(case: Case, gpu: Gpu, exclusive: bool) -> Attempt:
     """Judges a candidate in its own runner on the GPU. Raises `TooLarge` if a retry may have more memory."""
     attempt = Attempt()
     rng = np.random.default_rng(case.seed)
-    runner = gpu.runner(programs=starts_programs(case.candidate), streams=has_streams(case.candidate))
-    session = CandidateClient(case.candidate, case.source, case.options, case.pool, case.builder, runner)
+    words = case.reading.advice
+    runner = gpu.runner(programs=words.starts_programs, streams=words.has_streams)
+    session = CandidateClient(case.candidate, case.reading, case.options, case.pool, case.builder, runner)
     attempt.level = session.level
     bench = GpuCase(case, gpu, session, attempt, rng, _main_size(case), value_kinds(case.plan))
     try:
@@ -257,19 +251,9 @@ def _second(first: Attempt, again: Attempt) -> Attempt:
     return again
 
 
-def has_streams(candidate: Candidate) -> bool:
-    """Tells whether a candidate may create CUDA streams, which must be able to run concurrently."""
-    return _STREAMS.search(candidate.text) is not None
-
-
 def _tunes(bench: GpuCase) -> bool:
     """Tells whether a candidate may tune itself by timing kernels in its first call."""
-    return not bench.replayed and _TUNES.search(bench.session.candidate.text) is not None
-
-
-def starts_programs(candidate: Candidate) -> bool:
-    """Tells whether a candidate needs a runner that may start compilers."""
-    return _STARTS_PROGRAMS.search(candidate.text) is not None
+    return not bench.replayed and bench.case.reading.advice.tunes
 
 
 def _main_size(case: Case) -> Workload:
@@ -429,7 +413,7 @@ def _repeated(bench: GpuCase, kind: Distribution, seed: int) -> None:
 def _attest(bench: GpuCase, facts: CallState) -> None:
     """Measures by the profiler what share of a call's device time the candidate's own kernels took."""
     kernels = bench.kernels
-    own = bench.own_kernels = _own(kernels, bench.session.candidate.text)
+    own = bench.own_kernels = _own(kernels, bench.case.reading.advice.defined)
     total = sum(k[2] for k in kernels)
     if total <= 0:
         return
@@ -465,16 +449,23 @@ def _hidden_library(bench: GpuCase, facts: CallState, total: float) -> Finding |
     return Finding(rule="hidden-library", evidence=evidence, severity="reject", workload=bench.workload.name)
 
 
-def _own(kernels: list[Any], text: str) -> list[Any]:
+def _own(kernels: list[Any], defined: Collection[str]) -> list[Any]:
     """Returns the kernels whose names match no library, or that the candidate's text defines by that exact name."""
-    defined = set(_DEFINED.findall(re.sub(r"__launch_bounds__\s*\([^)]*\)", "", text)))
 
     def named(name: str) -> bool:
         words = name.replace("(anonymous namespace)::", "").removeprefix("void ")
         *spaces, last = re.split(r"[<(]", words)[0].strip().split("::")
         return last in defined and not {"at", "cub", "thrust", "cutlass", "cudnn", "c10"} & set(spaces)
 
-    return [k for k in kernels if not _LIBRARY_KERNEL.search(k[0]) or named(k[0])]
+    return [k for k in kernels if not _of_library(k[0]) or named(k[0])]
+
+
+def _of_library(name: str) -> bool:
+    """Tells whether a kernel is a library's, by its name."""
+    if _LIBRARY_KERNEL.search(name):
+        return True
+    words = (word for word in _WORD.findall(name) if "gemm_" in word)
+    return any("_" in word[: word.rindex("gemm_")] for word in words)
 
 
 def _generality(bench: GpuCase, others: list[tuple[Trial, TrialData]]) -> None:

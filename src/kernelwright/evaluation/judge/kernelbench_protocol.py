@@ -17,7 +17,6 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation.case import Submission
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.attempt import Attempt
-from kernelwright.evaluation.judge.full_size import has_streams, starts_programs
 from kernelwright.evaluation.judge.verdict import evaluation, log_of
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
@@ -40,12 +39,13 @@ _WARNING = Finding(
 )
 
 
-def judge_strict(case: Submission, problem: Failed | None, gpu: Gpu | None) -> Evaluation:
+def judge_strict(case: Submission, gpu: Gpu | None) -> Evaluation:
     """Returns the evaluation, which is a claim.
 
     Raises `TaskError` when the reference cannot be loaded, `HarnessError` when our machinery fails.
     """
     started = time.monotonic()
+    problem = case.reading.problem
     attempt = Attempt(failed=problem) if problem is not None else _attempt(case, gpu)
     attempt.note(protocol=PROTOCOL, kernelbench=kernelbench_result(attempt))
     backend = "cpu" if gpu is None else "gpu" if gpu.device["name"] == "cuda" else "host"
@@ -55,8 +55,9 @@ def judge_strict(case: Submission, problem: Failed | None, gpu: Gpu | None) -> E
 def _attempt(case: Submission, gpu: Gpu | None) -> Attempt:
     attempt, candidate, options = Attempt(), case.candidate, case.options
     longer = options.changed(timeout=options.timeout * TIMEOUT_FACTOR)
-    child = gpu.runner(starts_programs(candidate), has_streams(candidate)) if gpu is not None else None
-    session = CandidateClient(candidate, case.source, longer, case.pool, case.builder, child)
+    advice = case.reading.advice
+    child = gpu.runner(advice.starts_programs, advice.has_streams) if gpu is not None else None
+    session = CandidateClient(candidate, case.reading, longer, case.pool, case.builder, child)
     attempt.level = session.level
     try:
         _load(session, case.task)

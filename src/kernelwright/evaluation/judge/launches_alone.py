@@ -13,7 +13,6 @@ This path can only find that a candidate is right, and how fast. In every other 
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -31,32 +30,12 @@ from kernelwright.evaluation.processes.pool import ChildLimits
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import TrialData
 from kernelwright.machine.tracing import code_name
-from kernelwright.records import Candidate, Task
+from kernelwright.records import Task
 
 RESIDENT_MB = 8192
 TRACES = 4, 7
 """The least and most times that a call is traced. The number is random, so that a candidate that changes its behaviour
 in later calls does not know when tracing ends."""
-_API = re.compile(r"\b(?:cuda(?=[A-Z])|cublas|cudnn|cufft|curand|cu(?=[A-Z]))\w+")
-_HARMLESS = frozenset(
-    """cudaGetLastError cudaPeekAtLastError cudaGetErrorString cudaGetErrorName cudaError_t cudaError cudaSuccess
-    cudaStream_t cudaFuncSetAttribute cudaFuncAttributeMaxDynamicSharedMemorySize
-    cudaFuncAttributePreferredSharedMemoryCarveout""".split()
-)
-"""Names of the CUDA runtime that replayed host code may use."""
-_OTHER = re.compile(r"\b(?:triton|cupy|numba|autograd)\b|torch\s*\.\s*compile\b|##")
-
-
-def obstacle(candidate: Candidate) -> str:
-    """Returns the reason why a candidate's launches cannot represent it, or an empty string.
-
-    Reads the text for anything that launches do not show. The text is not trusted: the launches' outputs are checked.
-    """
-    if candidate.language != "cuda":
-        return f"it is {candidate.language}"
-    asked = sorted(set(_API.findall(candidate.text)) - _HARMLESS)
-    other = _OTHER.search(candidate.text)
-    return f"it uses {', '.join(asked[:3])}" if asked else f"it uses {other[0]}" if other else ""
 
 
 class ReplayClient(CandidateClient):
@@ -68,7 +47,7 @@ class ReplayClient(CandidateClient):
         cpu = int(case.options.timeout * 2) + 5
         limits = ChildLimits(cpu, ADDRESSES_MB, resident_mb=RESIDENT_MB)
         child = case.pool.spawn("tracer", limits)
-        super().__init__(case.candidate, case.source, case.options, case.pool, case.builder, child)
+        super().__init__(case.candidate, case.reading, case.options, case.pool, case.builder, child)
         self.gpu = gpu
         self.replayer: Trusted | None = None
         """Set once the judgement holds a seat."""

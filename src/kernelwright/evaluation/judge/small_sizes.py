@@ -8,8 +8,6 @@ A candidate that fails only at sizes the task never declared is `unsupported: sh
 
 from __future__ import annotations
 
-import dataclasses
-import re
 import time
 from collections.abc import Sequence
 
@@ -35,7 +33,6 @@ from kernelwright.evaluation.options import SMALL_BUDGET
 from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.program_client import ProgramClient
-from kernelwright.evaluation.text import first_build, static_rules
 from kernelwright.evaluation.trials import Trial
 from kernelwright.records import (
     Distribution,
@@ -50,15 +47,15 @@ ESCALATE_FLOPS = 6_000_000_000
 """The bounds up to which the declared size is run after a failure at a size that the task does not state."""
 
 
-def judge(case: Case, problem: Failed | None) -> Evaluation:
-    """Returns one evaluation; `problem` is the reason why the candidate's text cannot be executed at all.
+def judge(case: Case) -> Evaluation:
+    """Returns one evaluation.
 
     Raises `TaskError` when the reference fails, `HarnessError` when our own machinery does.
     """
     started = time.monotonic()
-    advice = static_rules.static_findings(case.candidate, case.task)
-    if problem is not None:
-        return evaluation(case, Attempt(failed=problem), advice, started)
+    advice = case.reading.advice.findings
+    if case.reading.problem is not None:
+        return evaluation(case, Attempt(failed=case.reading.problem), advice, started)
     small = case.options.small_sizes
     limit = (SMALL_BUDGET["element_budget"], SMALL_BUDGET["flop_budget"]) if small else None
     trials = trial_list(case.plan, case.options.trials, case.seed, limit or (DECLARED_ELEMENTS, DECLARED_FLOPS))
@@ -130,14 +127,14 @@ def client_of(case: Case) -> CandidateClient:
 
 def in_process(case: Case) -> CandidateClient:
     """Returns the client of a fresh candidate whose process holds the values that it works on."""
-    return CandidateClient(case.candidate, case.source, case.options, case.pool, case.builder)
+    return CandidateClient(case.candidate, case.reading, case.options, case.pool, case.builder)
 
 
 def _stillborn(case: Case) -> Attempt | None:
     """Returns the attempt of a candidate whose module cannot be executed, since its first build fails; else None."""
-    request = first_build.first_build(case.source)
+    request = case.reading.advice.first_build
     try:
-        asked = messages.build_request({"request": dataclasses.asdict(request)}) if request else None
+        asked = messages.build_request({"request": request}) if request else None
     except messages.Unsound:
         return None
     if asked is None:
@@ -147,7 +144,7 @@ def _stillborn(case: Case) -> Attempt | None:
     if result.status != "compile_error":
         return None
     log = f"[build 1: {result.status}]\n{result.log[-4000:]}"
-    failed = compile_error(case.candidate, asked, result.log)
+    failed = compile_error(case.reading, asked, result.log)
     attempt = Attempt(failed=failed, log=log, level=case.builder.level)
     attempt.build_seconds = time.monotonic() - started
     return attempt
@@ -189,7 +186,7 @@ def _at_declared_size(case: Case, attempt: Attempt, limit: tuple[int, int]) -> A
     kept = [r for r in attempt.results if r.scope == "batch_reduced" and r.passed]
     if trial.workload.scope == "reduced" and kept:
         attempt.failed = _specialised(failed, trial, "it is right where only the batch is smaller")
-    elif _mentions_sizes(case, trial.workload):
+    elif case.reading.advice.sizes & trial.workload.constants.keys():
         attempt.failed = _specialised(failed, trial, "the code holds the declared size, which is too large to run here")
     return attempt
 
@@ -198,19 +195,3 @@ def _specialised(failed: Failed, trial: Trial, why: str) -> Failed:
     sizes = ", ".join(f"{k}={v}" for k, v in trial.workload.constants.items())
     reason = f"shape-specialised: {why}; with {sizes}: {failed.reason}"
     return Failed("unsupported", reason[:500], failed.finding, failed.log)
-
-
-_SMALL = r"(?<![\w.])(?:10[01]\d|102[0-4]|[1-9]\d{0,2})(?![\w.])"
-
-
-def _mentions_sizes(case: Case, workload: Workload) -> bool:
-    """Tells whether the code, beyond its copy of the task's constants, holds one of the changed sizes."""
-    text = re.sub(r"(?m)^\w+\s*=\s*[\d\s,()*+-]+(#.*)?$", "", case.candidate.text)
-    code = re.sub(r"(?m)(#(?!define)|//).*$", "", text)
-    # A number up to 1024 on a line with these words is a thread count: equal to a size by chance, not a copy of it.
-    code = re.sub(r"(?im)^.*(?:thread|block|tile|warp|launch).*$", lambda m: re.sub(_SMALL, "", m[0]), code)
-    for name in workload.constants:
-        match = re.search(rf"(?m)^{re.escape(name)}\s*=\s*(\d+)", case.task.source)
-        if match and int(match[1]) >= 64 and re.search(rf"(?<![\w.]){match[1]}(?![\w.])", code):
-            return True
-    return False

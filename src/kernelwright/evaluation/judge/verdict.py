@@ -21,11 +21,11 @@ from kernelwright.evaluation.judge import large_sizes, rules
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.messages import CallState, MachineFinding
-from kernelwright.evaluation.text import library_ops, source_lines
+from kernelwright.evaluation.processes.reader_client import Reading
+from kernelwright.evaluation.text import library_ops
 from kernelwright.evaluation.trials import Trial
 from kernelwright.machine.runtime import SUSPECTS
 from kernelwright.records import (
-    Candidate,
     Evaluation,
     Finding,
     LibraryRule,
@@ -83,14 +83,13 @@ def machine_findings(
     """
     found: list[Finding] = []
     suspects: list[Finding] = []
-    text = client.candidate.text
-    for one in observed[:50]:
-        evidence = source_lines.in_own_lines(text, client.requests, one.kernel, one.evidence)
+    shown = observed[:50]
+    for one, (evidence, line) in zip(shown, client.reading.in_own_lines(client.requests, shown), strict=True):
         finding = Finding(
             rule=one.rule,
             evidence=evidence[:1000],
             severity="info" if one.severity == "info" else "fault" if one.severity == "fault" else "warning",
-            line=source_lines.of_finding(text, client.requests, one.model_dump()),
+            line=line,
             workload="" if one.severity == "info" else workload,
         )
         (suspects if one.severity == "suspect" else found).append(finding)
@@ -116,13 +115,13 @@ def build_verdict(session: CandidateClient, attempt: Attempt) -> Failed | None:
     errors = [i for i, r in enumerate(session.builds) if r.status == "compile_error"]
     ran = bool(attempt.launches) and (attempt.failed is None or attempt.failed.verdict != "rejected")
     if errors and not ran:
-        return compile_error(session.candidate, session.requests[errors[0]], session.builds[errors[0]].log)
+        return compile_error(session.reading, session.requests[errors[0]], session.builds[errors[0]].log)
     return _compiled_in_vain(session, attempt, ran)
 
 
-def compile_error(candidate: Candidate, request: dict[str, Any], log: str) -> Failed:
+def compile_error(reading: Reading, request: dict[str, Any], log: str) -> Failed:
     reason = _first_error(log)
-    line = source_lines.of_error(candidate.text, request, log)
+    line = reading.error_line(request, log)
     finding = Finding(rule="compile-error", evidence=reason, severity="fault", line=line)
     return Failed("compile_error", reason, finding, log)
 
@@ -138,7 +137,7 @@ def _compiled_in_vain(session: CandidateClient, attempt: Attempt, ran: bool) -> 
     error = errors[-1]
     if ran and failed is not None and failed.exception != error.type:
         return None
-    line = source_lines.own_line(session.candidate.text, error.source, error.line) if error.line else None
+    line = session.reading.own_line(error.source, error.line) if error.line else None
     message = next(iter(error.message.strip().splitlines()), "")
     reason = f"{error.type}: {message}"[:400] + (f" (line {line})" if line else "")
     finding = Finding(rule=KERNEL_COMPILE_ERROR, evidence=reason, severity="fault", line=line)

@@ -24,7 +24,7 @@ from kernelwright.evaluation.processes.device_client import Devices
 from kernelwright.evaluation.processes.gpu_seats import Gpu
 from kernelwright.evaluation.processes.oracle_pool import Oracles
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.text import as_module
+from kernelwright.evaluation.processes.reader_client import ReaderClient
 from kernelwright.evaluation.trials import TaskPlan
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
@@ -52,6 +52,7 @@ class Worker:
         self.budget = budget or PLAN_BUDGET
         self.builder = BuilderClient(pool)
         self.devices = Devices(pool)
+        self.reader = ReaderClient(pool)
         self.oracles = oracles or Oracles(pool)
         self.oracles.join()
         self.plans: dict[str, TaskPlan] = {}
@@ -75,17 +76,16 @@ class Worker:
         raise HarnessError("unreachable: judging ends within two attempts")
 
     def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int, exclusive: bool) -> Evaluation:
-        source, problem = as_module.module_source(candidate, task.function)
-        submission = Submission(task, candidate, source, options, self.builder, self.devices)
+        reading = self.reader.read(candidate, task)
         if options.strict_kernelbench:
-            return judge_strict(submission, problem, self.gpu)
+            return judge_strict(Submission(task, candidate, reading, options, self.builder, self.devices), self.gpu)
         small = options.small_sizes and self.gpu is None
         plan = self.plan(task, SMALL_BUDGET if small else None)
         with self.oracles.lent(task) as oracle:
-            case = Case(task, candidate, source, options, self.builder, self.devices, seed, plan, oracle)
+            case = Case(task, candidate, reading, options, self.builder, self.devices, seed, plan, oracle)
             if self.gpu is not None and candidate.language != "cpp":  # C++ candidates have no kernels for a GPU
-                return judge_on_gpu(case, problem, self.gpu, exclusive)
-            return judge(case, problem)
+                return judge_on_gpu(case, self.gpu, exclusive)
+            return judge(case)
 
     def plan(self, task: Task, budget: dict[str, int] | None = None) -> TaskPlan:
         """Returns the sizes and distributions at which a task is judged, including those that its gate added.
@@ -130,6 +130,7 @@ class Worker:
     def close(self) -> None:
         self.builder.close()
         self.devices.close()
+        self.reader.close()
         self.oracles.close()
 
 

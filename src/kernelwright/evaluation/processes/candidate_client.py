@@ -20,6 +20,7 @@ from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
 from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
+from kernelwright.evaluation.processes.reader_client import Reading
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import Outline, Trial, TrialData
 from kernelwright.records import Candidate, Finding, Task
@@ -61,7 +62,7 @@ class CandidateClient:
     def __init__(
         self,
         candidate: Candidate,
-        source: str,
+        reading: Reading,
         options: EvalOptions,
         pool: Pool,
         builder: BuilderClient,
@@ -78,10 +79,11 @@ class CandidateClient:
         self.left = options.timeout
         # The CPU-time limit backs up the wall-clock deadline that this class enforces.
         cpu = int(options.timeout * 2) + 5
-        preload = ("triton",) if triton_support.wanted(source) else ()
+        preload = ("triton",) if triton_support.wanted(reading.source) else ()
         self.child = child or pool.spawn("runner", ChildLimits(cpu, options.memory_mb), preload=preload)
         self.level = self.child.level
-        self.source = source
+        self.source = reading.source
+        self.reading = reading
 
     @property
     def launch_ms(self) -> float:

@@ -47,7 +47,7 @@ class ProgramClient(CandidateClient):
             raise
         self.sound = True
         self._devices = case.devices
-        super().__init__(case.candidate, case.source, options, case.pool, case.builder, runner)
+        super().__init__(case.candidate, case.reading, options, case.pool, case.builder, runner)
         self.seen = messages.DeviceReport()
         """The device process's last report."""
         self.rule = case.rule

@@ -30,6 +30,7 @@ Role = Literal[
     "device",
     "sampled_device",
     "builder",
+    "reader",
     "gpu_runner",
     "referee",
     "baseline",
@@ -41,6 +42,7 @@ Role = Literal[
 _HERE = "kernelwright.evaluation"
 MODULES: dict[Role, str] = {
     "builder": f"{_HERE}.processes.builder",
+    "reader": f"{_HERE}.text.reader",
     "runner": f"{_HERE}.candidate.runner_loop",
     "handles": f"{_HERE}.candidate.handle_runner",
     "device": f"{_HERE}.program.executor",
@@ -64,6 +66,7 @@ PRELOADED: tuple[Role, ...] = (
     "handles",
     "device",
     "sampled_device",
+    "reader",
     "tracer",
     "program",
 )

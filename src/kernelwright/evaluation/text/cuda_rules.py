@@ -96,7 +96,7 @@ _CALLS_ONLY = re.compile(r"(?:::)?(?:std::)?(?:" + "|".join(_PLAIN_CALL) + r")\Z
 def hints(text: str, stop: float) -> list[Hint]:
     """Returns the hints of a CUDA or C++ text, each rule once a line, in the order of lines. Never raises.
 
-    `stop` is the deadline by `time.monotonic`; a text that was not read to its end by then gives no hints, or fewer.
+    `stop` is the deadline by `time.process_time`; a text that was not read to its end by then gives no hints, or fewer.
     """
     data = text.encode("utf-8", errors="replace")
     if len(data) > MAX_BYTES or not _WORTH.search(text):
@@ -129,7 +129,7 @@ def _parsed(data: bytes, stop: float) -> Node | None:
     try:
         tree = Parser(language).parse(
             lambda offset, _place: data[offset : offset + 65536],
-            progress_callback=lambda *_state: time.monotonic() > stop,
+            progress_callback=lambda *_state: time.process_time() > stop,
         )
     except (ValueError, TypeError, RuntimeError):  # stopped by the deadline
         return None
@@ -140,7 +140,7 @@ def _walked(root: Node, data: bytes, stop: float) -> Iterator[Hint]:
     stack, pasting, seen = [root], set[str](), 0
     while stack:
         seen += 1
-        if seen % 1024 == 0 and time.monotonic() > stop:
+        if seen % 1024 == 0 and time.process_time() > stop:
             return
         node = stack.pop()
         yield from _of_node(node, data, pasting)

@@ -32,10 +32,16 @@ _VIEWS = {"view", "reshape", "contiguous", "view_as", "detach", "clone", "squeez
 _LOADED = {"torch", "np", "numpy", "pickle", "json"}
 
 
+MAX_PARTS = 16
+
+
 def dotted(node: ast.expr) -> list[str]:
-    """Returns the parts of `a.b.c`; empty for anything else."""
+    """Returns the parts of `a.b.c`, at most `MAX_PARTS`; empty for anything else.
+
+    It is asked at every node of a chain, so without the bound a long chain would be read as often as it is long.
+    """
     parts: list[str] = []
-    while isinstance(node, ast.Attribute):
+    while isinstance(node, ast.Attribute) and len(parts) < MAX_PARTS:
         parts.append(node.attr)
         node = node.value
     if isinstance(node, ast.Name):

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-_BOUNDS = r"__launch_bounds__\s*\([^()]*\)"
-_KERNEL = re.compile(rf"__global__(?:{_BOUNDS}|[^;{{(])*?\b(?!__launch_bounds__)(\w+)\s*\(")
+from kernelwright.evaluation.text import mentions
+
 _ERROR = re.compile(r"(cuda\.cu|main\.cpp)(?:\((\d+)\)|:(\d+)(?::\d+)?):? *(?:fatal )?error")
 
 
@@ -34,7 +34,7 @@ def of_kernel(text: str, requests: Sequence[dict[str, Any]], kernel: str, line: 
         return None
     # Further instances of a template are built from the device half of a text that is already among the others.
     sources = {str(r.get("cuda_source", "")) for r in requests if r.get("kind") != "instances"}
-    holding = [s for s in sources if any(name in kernel for name in _KERNEL.findall(s))]
+    holding = [s for s in sources if any(name in kernel for name in mentions.kernels(s))]
     return own_line(text, holding[0], line) if len(holding) == 1 else None
 
 

@@ -40,7 +40,7 @@ def static_findings(candidate: Candidate, task: Task | None = None) -> list[Find
     """Returns the findings of the text alone, rejecting ones first. Lower precision is flagged only for a `task` whose
     own text names no low precision."""
     found = list(_of_python(candidate))
-    stop = time.monotonic() + CUDA_SECONDS
+    stop = time.process_time() + CUDA_SECONDS
     for text, line, exact in cuda_texts(candidate):
         for hint in cuda_rules.hints(text, stop):
             found.append(Finding(rule=hint.rule, evidence=hint.evidence, line=line + hint.line if exact else line))

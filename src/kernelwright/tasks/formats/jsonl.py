@@ -13,9 +13,10 @@ from typing import Any
 
 from kernelwright.errors import TaskError
 from kernelwright.records import Candidate, LibraryRule, Provenance, Task
-from kernelwright.tasks.candidates import candidate_from_text, suffix_of
+from kernelwright.tasks.candidates import candidate_from_text
 from kernelwright.tasks.files import MAX_BYTES
 from kernelwright.tasks.formats.kernelbench import check_reference, description_of
+from kernelwright.tasks.language import suffix_of
 
 ID_FIELDS = ("task_id", "problem_id", "id", "name", "task_name")
 

@@ -22,6 +22,9 @@ def check_reference(source: str, where: str) -> None:
     """Raises `TaskError` unless the source defines what a task needs. `where` names it in the message."""
     if not source.strip():
         raise TaskError(f"the reference of {where} is empty")
+    if len(source) > syntax.MAX_TEXT:
+        most = f"at most {syntax.MAX_TEXT} are read"
+        raise TaskError(f"the reference of {where} has {len(source)} characters, and {most}", hint="generate its data")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -144,7 +144,6 @@ void Watch::swap_index_ops() {
     in.fn = watched_index;
   }
   l_.kernel = kernel_.get();
-  indices_.resize((l_.block[0] * l_.block[1] * l_.block[2] + 31) / 32);
 }
 
 namespace {
@@ -180,9 +179,10 @@ bool fits(const Warp& w, const Inst* in, IndexOp::Kind k, u32 m) {
 const Inst* Watch::index_op(Warp& w, const Inst* in) {
   u32 at = (u32)(in - kernel_->code.data());
   auto k = (IndexOp::Kind)index_kind_[at];
-  WarpIndices& v = indices_[w.id];
   u32 m = active(w, in);
-  if (!m || suspended_ || (!v.dirty && (widens(k) || fits(w, in, k, m)))) return original_[at](w, in);
+  if (!m || !now_) return original_[at](w, in);
+  WarpIndices& v = now_->indices[w.id];
+  if (!v.dirty && (widens(k) || fits(w, in, k, m))) return original_[at](w, in);
   alignas(64) i64 a[LANES], b[LANES] = {}, c[LANES] = {};
   u32 origin = at;
   exact_operand(w, v, in->a, a, origin);
@@ -215,8 +215,8 @@ const Inst* Watch::index_op(Warp& w, const Inst* in) {
 
 void Watch::check_index(Warp& w, const Inst* in, u32 m) {
   u32 at = (u32)(in - l_.kernel->code.data());
-  if (at >= l_.kernel->index_origins.size() || indices_.empty()) return;
-  const WarpIndices& v = indices_[w.id];
+  if (at >= l_.kernel->index_origins.size()) return;
+  const WarpIndices& v = now_->indices[w.id];
   if (v.widened.empty()) return;
   for (u16 o : l_.kernel->index_origins[at]) {
     const WarpIndices::Widened& x = v.widened[o];

@@ -84,7 +84,7 @@ void Watch::banks(u32 at, const u32* offsets, u32 m, u32 bytes) {
   t.ideal += p.ideal;
 }
 
-void Watch::global(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write) {
+void Watch::global(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write, bool update) {
   const Access& x = w.access;
   SiteTraffic& t = traffic_[at];
   t.accesses++;
@@ -112,7 +112,7 @@ void Watch::global(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write
     t.actual += p.actual;
     t.ideal += p.ideal;
   }
-  touch(w, m, bytes, write, (role_[at] & Atomic) != 0);
+  touch(w, m, bytes, write, update);
   if (write && !(role_[at] & (Atomic | Strong))) lost_update(w, in, m);
 }
 

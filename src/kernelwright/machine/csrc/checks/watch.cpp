@@ -9,7 +9,9 @@
 namespace kw {
 namespace {
 constexpr u64 CHECKS = 1'000'000;  // lane accesses to shared memory checked per launch, besides the last blocks
+constexpr u64 SLOW_CHECKS = 4 * CHECKS;  // the same for blocks that go on after others had their turn
 constexpr u64 MAX_LOCAL = 16ull << 20;
+constexpr u64 MAX_HELD = 256ull << 20;  // bytes known of blocks that are alive
 enum State : u8 { Nobody = 0, Unwritten = 1, Written = 2 };
 
 string readable(string_view name) {
@@ -85,8 +87,6 @@ Watch::Watch(Launch& l) : l_(l) {
     role_[i] = role;
   }
   touched_.resize(l.regions.size());
-  u32 warps = (l.block[0] * l.block[1] * l.block[2] + 31) / 32;
-  met_.resize(warps);
   swap_index_ops();
   shared_fresh_.assign(l.shared_bytes + 64, Nobody);
   for (const SharedVariable& v : l.kernel->shared_variables) {
@@ -95,89 +95,161 @@ Watch::Watch(Launch& l) : l_(l) {
   }
 }
 
+void Watch::enter(ResidentBlock& s) {
+  if (now_) now_->sane = sane, now_->overflowed = overflowed;
+  u64 warps = s.block.warps.size(), local = (u64)l_.kernel->local_bytes * s.block.threads;
+  u64 needs = 2 * shared_fresh_.size() + sizeof(LaneMark) * (l_.shared_bytes / l_.kernel->shared_granule) +
+              (local <= MAX_LOCAL ? local : 0) + warps * (LANES * sizeof(u32) + sizeof(WarpIndices));
+  if (!s.watch && (!held_ || held_ + needs <= MAX_HELD)) {
+    held_ += needs;
+    s.watch = std::make_shared<BlockWatch>();
+    s.watch->met.resize(warps);
+    s.watch->indices.resize(warps);
+  }
+  BlockWatch* before = now_;
+  now_ = s.watch.get();
+  sane = now_ && now_->sane && (now_ == before || checked_ < SLOW_CHECKS);
+  overflowed = now_ && now_->overflowed;
+  if (now_) now_->sane = sane;
+}
+
 void Watch::begin_block(Block& b, bool last_blocks) {
-  for (auto& lanes : met_) lanes.fill(++meetings_);
-  for (WarpIndices& v : indices_) v.dirty = false, v.exact.clear(), v.widened.clear();
+  sane = overflowed = false;
+  if (!now_) return;
+  for (auto& lanes : now_->met) lanes.fill(++meetings_);
+  for (WarpIndices& v : now_->indices) v.dirty = false, v.exact.clear(), v.widened.clear();
   u64 local = (u64)l_.kernel->local_bytes * b.threads;
-  sane = !suspended_ && (checked_ < CHECKS || last_blocks);
+  sane = now_->sane = checked_ < CHECKS || last_blocks;
+  now_->overflowed = false;
   if (!sane) return;
   if (l_.shared_bytes) {
-    shared_state_ = shared_fresh_;
-    if (marks_.empty()) marks_.resize(l_.shared_bytes / l_.kernel->shared_granule + 32);
+    now_->shared = shared_fresh_;
+    if (now_->marks.empty()) now_->marks.resize(l_.shared_bytes / l_.kernel->shared_granule + 32);
   }
-  if (local && local <= MAX_LOCAL) local_state_.assign(local + 64, Unwritten);
+  if (local && local <= MAX_LOCAL) now_->local.assign(local + 64, Unwritten);
 }
 
 void Watch::meet(Warp& w, u32 lanes) {
+  if (!now_) return;
   u32 now = ++meetings_;
-  for (u32 r = lanes; r; r &= r - 1) met_[w.id][(size_t)__builtin_ctz(r)] = now;
+  for (u32 r = lanes; r; r &= r - 1) now_->met[w.id][(size_t)__builtin_ctz(r)] = now;
 }
 
-void Watch::access(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
+void Watch::access(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool update) {
   u32 at = (u32)(in - l_.kernel->code.data());
   switch (w.access.space) {
     case Space::Global:
-      return global(w, in, at, m, bytes, write);
+      return global(w, in, at, m, bytes, write, update);
     case Space::Shared: {
       alignas(64) u32 offsets[LANES];
       for (int i = 0; i < LANES; i++) offsets[i] = (u32)w.access.address[i];
       banks(at, offsets, m, bytes);
-      if (sane) shared(w, in, at, m, bytes, write);
+      if (sane) shared(w, in, m, bytes, write, update, w.access.address);
       return;
     }
     case Space::Local:
-      if (sane && !local_state_.empty()) local(w, in, m, bytes, write);
+      if (sane) local(w, in, m, bytes, write, w.access.address);
+      return;
+    case Space::Cluster:
+      return cluster(w, in, m, bytes, write, update);
+    case Space::Generic:
+      if (sane) mixed(w, in, m, bytes, write, update);
       return;
     default:
       return;
   }
 }
 
-void Watch::shared(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write) {
-  const u64* a = w.access.address;
-  u8 role = role_[at];
-  bool reads = !write || (role & Atomic);
-  checked_ += (u64)__builtin_popcount(m);
-  u8* state = shared_state_.data();
+// Lanes in different spaces: those of the block's own memories.
+void Watch::mixed(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool update) {
+  alignas(64) u64 offsets[LANES];
+  u32 in_shared = 0, in_local = 0;
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
-    u8* s = state + a[i];
-    if (!all_written(s, bytes)) {
-      u8 worst = least(s, bytes);
-      if (worst == Nobody)
-        raise(in, thread_of(w, i), reads && !(role & Atomic) ? "out-of-bounds-read" : "out-of-bounds-write",
-              string("out-of-bounds shared ") + (write ? "write" : "read") + " of " + plural(bytes) + ", " +
-                  describe_shared(l_, a[i]));
-      if (reads)
-        warn(w, in, thread_of(w, i),
-             "read of shared memory that no thread of the block has written: " + describe_shared(l_, a[i]),
-             "uninitialised-read");
-    }
-    if (!(role & (Atomic | Strong))) hazards(w, in, at, i, a[i], bytes, write);
+    u64 window = w.access.address[i] & ~((1ull << 60) - 1);
+    offsets[i] = w.access.address[i] & ((1ull << 60) - 1);
+    if (window == LOCAL_WINDOW) in_local |= r & -r;
+    if (window == SHARED_WINDOW && offsets[i] <= OFFSET_MASK) in_shared |= r & -r;
+  }
+  if (in_shared) shared(w, in, in_shared, bytes, write, update, offsets);
+  if (in_local) local(w, in, in_local, bytes, write, offsets);
+}
+
+// One lane's access to shared memory that is not all written.
+void Watch::check(Warp& w, const Inst* in, int lane, const u8* state, u64 offset, u32 bytes, bool write, bool reads) {
+  const u8* s = state + offset;
+  if (least(s, bytes) == Nobody)
+    raise(in, thread_of(w, lane), write ? "out-of-bounds-write" : "out-of-bounds-read",
+          string("out-of-bounds shared ") + (write ? "write" : "read") + " of " + plural(bytes) + ", " +
+              describe_shared(l_, offset));
+  if (reads)
+    warn(w, in, thread_of(w, lane),
+         "read of shared memory that no thread of the block has written: " + describe_shared(l_, offset),
+         "uninitialised-read");
+}
+
+void Watch::shared(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool update, const u64* offsets) {
+  u32 at = (u32)(in - l_.kernel->code.data());
+  bool ordered = role_[at] & (Atomic | Strong);
+  checked_ += (u64)__builtin_popcount(m);
+  u8* state = now_->shared.data();
+  for (u32 r = m; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    if (!all_written(state + offsets[i], bytes)) check(w, in, i, state, offsets[i], bytes, write, !write || update);
+    if (!ordered) hazards(w, in, at, i, offsets[i], bytes, write);
   }
   if (!write) return;
-  for (u32 r = m; r; r &= r - 1) std::memset(state + a[__builtin_ctz(r)], Written, bytes);
+  for (u32 r = m; r; r &= r - 1) std::memset(state + offsets[__builtin_ctz(r)], Written, bytes);
+}
+
+// Shared memory of other blocks of the cluster, too.
+void Watch::cluster(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool update) {
+  checked_ += (u64)__builtin_popcount(m);
+  for (u32 r = m; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    ResidentBlock* s = owner_of(*w.block->resident, w.access.address[i]);
+    if (!s->watch || !s->watch->sane) continue;
+    u64 offset = w.access.address[i] & OFFSET_MASK;
+    u8* state = s->watch->shared.data();
+    if (!all_written(state + offset, bytes)) check(w, in, i, state, offset, bytes, write, !write || update);
+    if (write) std::memset(state + offset, Written, bytes);
+  }
 }
 
 void Watch::filled(const char* at, u64 bytes) {
-  const char* local = reinterpret_cast<const char*>(l_.local);
-  if (at >= local && at + bytes <= local + local_state_.size() && !local_state_.empty()) {  // results and arguments
-    std::memset(local_state_.data() + (at - local), Written, bytes);
-    return;
-  }
+  if (!sane) return;
+  u64 in_local = (u64)(at - reinterpret_cast<const char*>(l_.local));
+  if (in_local < now_->local.size() && in_local + bytes <= now_->local.size())  // results and arguments
+    return void(std::memset(now_->local.data() + in_local, Written, bytes));
   u64 offset = (u64)(at - reinterpret_cast<char*>(l_.shared));
-  if (sane && offset + bytes <= l_.shared_bytes) std::memset(shared_state_.data() + offset, Written, bytes);
+  if (offset < l_.shared_bytes && offset + bytes <= l_.shared_bytes)
+    std::memset(now_->shared.data() + offset, Written, bytes);
+}
+
+void Watch::filled(ResidentBlock& s, u64 offset, u64 bytes) {
+  if (s.watch && s.watch->sane) std::memset(s.watch->shared.data() + offset, Written, bytes);
+}
+
+void Watch::source(Warp& w, const Inst* in, int lane, ResidentBlock& s, u64 offset, u64 bytes) {
+  if (!s.watch || !s.watch->sane) return;
+  const u8* begin = s.watch->shared.data() + offset;
+  const void* found = std::memchr(begin, Unwritten, bytes);
+  if (!found) return;
+  warn(w, in, thread_of(w, lane),
+       "copy of shared memory that no thread of the block has written: " +
+           describe_shared(l_, offset + (u64)(static_cast<const u8*>(found) - begin)),
+       "uninitialised-read");
 }
 
 void Watch::emptied(const char* at, u64 bytes) {
   u64 offset = (u64)(at - reinterpret_cast<const char*>(l_.local));
-  if (offset + bytes <= local_state_.size()) std::memset(local_state_.data() + offset, Unwritten, bytes);
+  if (sane && offset + bytes <= now_->local.size()) std::memset(now_->local.data() + offset, Unwritten, bytes);
 }
 
 // Lanes of one warp have no order between them unless they meet in a warp-wide operation.
 void Watch::hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 bytes, bool write) {
   u32 granule = l_.kernel->shared_granule, per = std::max(1u, bytes / granule);
-  const auto& met = met_[w.id];
+  const auto& met = now_->met[w.id];
   auto ordered = [&](u32 then, u32 other) { return met[other] > then && met[(size_t)lane] > then; };
   auto story = [&](const char* kind, const char* what, u32 other, u32 where) {
     warn(w, in, thread_of(w, lane),
@@ -186,7 +258,7 @@ void Watch::hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 b
              ") of the same warp with no __syncwarp() or barrier between");
   };
   for (u32 j = 0; j < per; j++) {
-    LaneMark& k = marks_[offset / granule + j];
+    LaneMark& k = now_->marks[offset / granule + j];
     u32 writer = (u32)k.writer - 1;
     bool own_warp = k.writer && writer / 32 == w.id;
     if (!write) {
@@ -208,18 +280,19 @@ void Watch::hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 b
   }
 }
 
-void Watch::local(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
+void Watch::local(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, const u64* offsets) {
+  if (now_->local.empty()) return;
   u64 frame = l_.kernel->local_bytes;
   u8 role = role_[(size_t)(in - l_.kernel->code.data())];
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
-    u8* s = local_state_.data() + (u64)thread_of(w, i) * frame + w.access.address[i];
+    u8* s = now_->local.data() + (u64)thread_of(w, i) * frame + offsets[i];
     if (write)
       std::memset(s, Written, bytes);
     else if (!all_written(s, bytes) && !(role & Strong))
       warn(w, in, thread_of(w, i),
            "read of " + plural(bytes) + " of a local array that this thread has not written (offset " +
-               std::to_string(w.access.address[i]) + " of its local memory)",
+               std::to_string(offsets[i]) + " of its local memory)",
            "uninitialised-read");
   }
 }

@@ -3,7 +3,7 @@
 #pragma once
 #include <array>
 
-#include "launch/launch.h"
+#include "launch/resident_blocks.h"
 
 namespace kw {
 // The last scattered access of one instruction: most come again with the same distances between lanes.
@@ -38,17 +38,30 @@ struct WarpIndices {
   std::vector<Widened> widened;
 };
 
+// What is known of one block. It stays with the block while others run.
+struct BlockWatch {
+  std::vector<u8> shared, local;  // a byte a byte: 0 nobody's, 1 not written, 2 written
+  std::vector<LaneMark> marks;
+  std::vector<std::array<u32, LANES>> met;  // by warp and lane
+  std::vector<WarpIndices> indices;
+  bool sane = false, overflowed = false;
+};
+
 class Watch {
  public:
   explicit Watch(Launch& l);
+  void enter(ResidentBlock& s);  // this block runs from now on
   void begin_block(Block& b, bool last_blocks);
-  void access(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
+  void access(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool update);
   void meet(Warp& w, u32 lanes);  // these lanes of a warp came together: what they did before is ordered
   const Inst* index_op(Warp& w, const Inst* in);
   void check_index(Warp& w, const Inst* in, u32 m);  // raises when an address comes from an index that overflowed
   void banks(u32 at, const u32* offsets, u32 m, u32 bytes);
-  void filled(const char* at, u64 bytes);   // an asynchronous copy or a barrier object has written here
+  void filled(const char* at, u64 bytes);   // the machine itself has written to the memory of the block that runs
   void emptied(const char* at, u64 bytes);  // a frame of the stack begins here
+  void filled(ResidentBlock& s, u64 offset, u64 bytes);  // a copy has written to the shared memory of any block
+  // An asynchronous copy reads shared memory.
+  void source(Warp& w, const Inst* in, int lane, ResidentBlock& s, u64 offset, u64 bytes);
   // The same for a whole warp, quick when the pattern is the one of the last time.
   [[gnu::always_inline]] void banks_of_all(u32 at, const u32* offsets, u32 bytes) {
     const Pattern& p = patterns_[at];
@@ -62,19 +75,21 @@ class Watch {
     t.ideal += p.ideal;
   }
   string report(size_t arguments) const;
-  void suspend() { suspended_ = true, sane = overflowed = false; }  // several blocks are alive: it knows one at a time
   bool overflowed = false;
-  bool sane = false;  // this block's accesses to shared memory are checked
+  bool sane = false;  // the accesses to shared and local memory of the block that runs are checked
 
  private:
   enum Role : u8 { Plain = 0, Atomic = 1, Strong = 2, Store = 4 };
   struct Touched {
     std::vector<u64> read, written;  // a bit a byte
   };
-  void global(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write);
+  void global(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write, bool update);
   void touch(Warp& w, u32 m, u32 bytes, bool write, bool both);
-  void shared(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write);
-  void local(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
+  void shared(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool update, const u64* offsets);
+  void cluster(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool update);
+  void mixed(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool update);
+  void local(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, const u64* offsets);
+  void check(Warp& w, const Inst* in, int lane, const u8* state, u64 offset, u32 bytes, bool write, bool reads);
   void hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 bytes, bool write);
   void lost_update(Warp& w, const Inst* in, u32 m);
   void swap_index_ops();
@@ -87,17 +102,15 @@ class Watch {
   std::vector<u8> is_shared_;
   std::vector<u8> stores_;
   std::vector<Touched> touched_;
-  std::vector<u8> shared_state_, shared_fresh_, local_state_;  // a byte a byte: 0 nobody's, 1 not written, 2 written
-  std::vector<LaneMark> marks_;
-  std::vector<std::array<u32, LANES>> met_;  // by warp and lane
+  std::vector<u8> shared_fresh_;  // as BlockWatch::shared, when a block begins
+  BlockWatch* now_ = nullptr;     // of the block that runs; null: nothing is known of it
+  u64 held_ = 0;                  // bytes of all of them
   u32 meetings_ = 1;
   u64 checked_ = 0;
-  bool suspended_ = false;
   std::unique_ptr<Kernel> kernel_;
   std::vector<Fn> original_;
   std::vector<u8> index_kind_;
   std::vector<u16> widening_;
-  std::vector<WarpIndices> indices_;
 };
 
 // counts.cpp: what the opcodes say, times how often they ran. Lines of "counter\tname\tvalue".

@@ -86,7 +86,7 @@ void deliver(Warp& w, AsyncCopy& c, u32 m) {
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     std::memcpy(x.at[i], c.data[i], c.bytes);
-    if (w.launch->watch) w.launch->watch->filled(x.at[i], c.bytes);
+    if (w.launch->watch) w.launch->watch->filled(s, c.at[i], c.bytes);
   }
   c.mask &= ~m;
 }

@@ -126,6 +126,7 @@ void into_shared(Warp& w, const Inst* in, int lane, const Plan& p, u64 to, u64 f
     check_global(w, in, lane, from, bytes, false);
   } else {
     BulkTarget s = shared_target(w, in, lane, from, bytes, 16, false);
+    if (w.launch->watch) w.launch->watch->source(w, in, lane, *s.resident, s.offset, bytes);
     source = reinterpret_cast<const char*>(s.resident->shared) + s.offset;
   }
   std::vector<char> data(source, source + bytes);
@@ -139,13 +140,14 @@ void into_shared(Warp& w, const Inst* in, int lane, const Plan& p, u64 to, u64 f
         std::memcpy(place, data.data(), bytes);
       else
         reduce_bytes(p.reduce, p.type, place, data.data(), bytes);
-      if (l->watch) l->watch->filled(place, bytes);
+      if (l->watch) l->watch->filled(*t.resident, t.offset, bytes);
     }});
   });
 }
 
 void out_of_shared(Warp& w, const Inst* in, int lane, const Plan& p, u64 to, u64 from, u32 bytes) {
   BulkTarget source = shared_target(w, in, lane, from, bytes, 16, false);
+  if (w.launch->watch) w.launch->watch->source(w, in, lane, *source.resident, source.offset, bytes);
   check_global(w, in, lane, to, bytes, true);
   if (p.reduce != Reduce::None) track_range(w, in, lane, to, bytes, true, false);
   Launch* l = w.launch;

@@ -1,5 +1,6 @@
 // st.async: a store into the cluster's shared memory; an mbarrier counts its arrival.
 #include "copies/bulk.h"
+#include "checks/watch.h"
 #include "memory/memory_ops.h"
 
 namespace kw {
@@ -21,6 +22,7 @@ const Inst* op_store_async(Warp& w, const Inst* in) {
       t.resident->async->inbound.push_back({in, barrier, bytes, [=] {
         clear_pending(*t.resident, t.offset, bytes);
         std::memcpy(reinterpret_cast<char*>(t.resident->shared) + t.offset, data.data(), bytes);
+        if (l->watch) l->watch->filled(*t.resident, t.offset, bytes);
       }});
     });
   }

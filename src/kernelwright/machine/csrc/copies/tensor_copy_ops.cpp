@@ -129,9 +129,18 @@ void load_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32*
       clear_pending(*t.resident, t.offset, bytes);
       char* shared = reinterpret_cast<char*>(t.resident->shared);
       copy_box(shared, t.offset, data.data(), bytes, swizzle, true);
-      if (l->watch) l->watch->filled(shared + t.offset, bytes);
+      if (l->watch) l->watch->filled(*t.resident, t.offset, bytes);
     }});
   });
+}
+
+// Only the parts of rows that lie in the tensor are read.
+void check_source(Warp& w, const Inst* in, int lane, BulkTarget from, const Row& r, int swizzle) {
+  for (u32 i = r.offset; i < r.offset + r.bytes;) {
+    u32 n = std::min(16 - i % 16, r.offset + r.bytes - i);
+    w.launch->watch->source(w, in, lane, *from.resident, swizzled(from.offset + i, swizzle), n);
+    i += n;
+  }
 }
 
 void store_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32* at, Reduce op) {
@@ -143,6 +152,7 @@ void store_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32
   BulkTarget from =
       shared_target(w, in, lane, slot<u64>(w, w.ext[in->ext + Shared_])[lane], box.bytes, 128, false);
   for (const Row& r : box.rows) {
+    if (w.launch->watch) check_source(w, in, lane, from, r, m.swizzle);
     check_global(w, in, lane, r.global, r.bytes, true);
     if (op != Reduce::None) track_range(w, in, lane, r.global, r.bytes, true, false);
   }

@@ -60,7 +60,6 @@ Residents::Residents(Launch& l) : l_(l) {
   u64 resident = stride_ * ((threads + 31) / 32) + l.shared_bytes + marks + k.local_bytes * threads + 8192;
   card_limit_ = std::max<u64>(1, most_resident(l) / size_);
   limit_ = std::max<u64>(1, std::min(card_limit_, RESIDENT_BYTES / (resident * size_)));
-  if (size_ > 1 && l.watch) l.watch->suspend();
   l.executed.assign(k.code.size() + 1, 0);
   l.hints.assign(k.sites + 1, 0);
   if (l.sample && clusters_ > l.sample) {
@@ -144,6 +143,7 @@ void Residents::start() {
     place(*s, index);
     l_.blocks_left = (clusters_ - started_) * size_ + (size_ - 1 - s->rank);
     l_.shared = s->shared, l_.local = s->local;
+    if (l_.watch) l_.watch->enter(*s);
     l_.shared_marks.swap(s->marks);
     start_block(l_, s->block);
     l_.shared_marks.swap(s->marks);
@@ -153,6 +153,7 @@ void Residents::start() {
 
 Turn Residents::turn(ResidentBlock& s) {
   l_.shared = s.shared, l_.local = s.local;
+  if (l_.watch) l_.watch->enter(s);
   std::copy(s.block.index, s.block.index + 3, l_.at_block);
   l_.shared_marks.swap(s.marks);
   Turn t = run_turn(l_, s.block);
@@ -219,7 +220,6 @@ void Residents::run() {
       continue;
     }
     waits_ = true;
-    if (l_.watch) l_.watch->suspend();
     if (!t.worked && !can_start()) check_stall(*c);
     ready_.push_back(std::move(c));
   }

@@ -5,6 +5,7 @@
 namespace kw {
 struct Cluster;
 struct AsyncState;
+struct BlockWatch;
 
 struct ResidentBlock {
   Block block;
@@ -14,6 +15,7 @@ struct ResidentBlock {
   std::vector<u8> shared_store, local_store, register_store;
   u8 *shared = nullptr, *local = nullptr;
   std::shared_ptr<AsyncState> async;
+  std::shared_ptr<BlockWatch> watch;
   std::vector<SharedMark> marks;  // swapped into the launch while the block runs
 };
 

@@ -1,0 +1,93 @@
+"""Reads from a candidate's text how it must be run: words that it uses, kernels that it defines, sizes that it holds.
+
+The text is not trusted, and nothing here decides a verdict. Each function reads a text in time proportional to its
+length.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kernelwright.records import Candidate
+
+_STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
+_STREAMS = re.compile(r"StreamCreate|getStreamFromPool|StreamPerThread|\bStream\s*\(")
+_TUNES = re.compile(r"autotune|torch\s*\.\s*compile\b|\.\s*benchmark\b|do_bench|EventElapsedTime|elapsed_time")
+_API = re.compile(r"\b(?:cuda(?=[A-Z])|cublas|cudnn|cufft|curand|cu(?=[A-Z]))\w+")
+_HARMLESS = frozenset(
+    """cudaGetLastError cudaPeekAtLastError cudaGetErrorString cudaGetErrorName cudaError_t cudaError cudaSuccess
+    cudaStream_t cudaFuncSetAttribute cudaFuncAttributeMaxDynamicSharedMemorySize
+    cudaFuncAttributePreferredSharedMemoryCarveout""".split()
+)
+"""Names of the CUDA runtime that replayed host code may use."""
+_OTHER = re.compile(r"\b(?:triton|cupy|numba|autograd)\b|torch\s*\.\s*compile\b|##")
+_PYTHON_FUNCTION = re.compile(r"\bdef\s+(\w+)\s*\(")
+_BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*\)")
+_GLOBAL_OR_END = re.compile(r"\b__global__\b|[;{(]")
+_LAST_WORD = re.compile(r"\w+")
+_NUMBERS_ONLY = re.compile(r"(?:\w+[ \t]*=)?[\d\s,()*+-]*(?:#.*)?")
+_COMMENT = re.compile(r"(#(?!define)|//).*")
+_THREAD_COUNT = re.compile(r"thread|block|tile|warp|launch", re.IGNORECASE)
+_SMALL = re.compile(r"(?<![\w.])(?:10[01]\d|102[0-4]|[1-9]\d{0,2})(?![\w.])")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+_CONSTANT = re.compile(r"(?m)^(\w+)[ \t]*=[ \t]*(\d+)")
+
+
+def starts_programs(text: str) -> bool:
+    """Tells whether a candidate needs a runner that may start compilers."""
+    return _STARTS_PROGRAMS.search(text) is not None
+
+
+def has_streams(text: str) -> bool:
+    """Tells whether a candidate may create CUDA streams."""
+    return _STREAMS.search(text) is not None
+
+
+def tunes(text: str) -> bool:
+    """Tells whether a candidate may tune itself by timing kernels in its first call."""
+    return _TUNES.search(text) is not None
+
+
+def obstacle(candidate: Candidate) -> str:
+    """Returns the reason why a candidate's launches cannot represent it, or an empty string.
+
+    Reads the text for anything that launches do not show. The launches' outputs are checked.
+    """
+    if candidate.language != "cuda":
+        return f"it is {candidate.language}"
+    asked = sorted(set(_API.findall(candidate.text)) - _HARMLESS)
+    other = _OTHER.search(candidate.text)
+    return f"it uses {', '.join(asked[:3])}" if asked else f"it uses {other[0]}" if other else ""
+
+
+def kernels(text: str) -> list[str]:
+    """Returns the names of the `__global__` functions of a CUDA text, in order."""
+    text = _BOUNDS.sub("", text)
+    found: list[str] = []
+    begin = None
+    for match in _GLOBAL_OR_END.finditer(text):
+        if match[0] == "__global__":
+            begin = match.end() if begin is None else begin
+        elif begin is not None:
+            words = _LAST_WORD.findall(text, begin, match.start()) if match[0] == "(" else []
+            found += words[-1:]
+            begin = None
+    return found
+
+
+def device_functions(text: str) -> frozenset[str]:
+    """Returns the names of functions that a text defines for the device, in CUDA or Triton."""
+    return frozenset((*kernels(text), *_PYTHON_FUNCTION.findall(text)))
+
+
+def declared_sizes(text: str, reference: str) -> frozenset[str]:
+    """Returns the constants of a reference whose values, from 64, the code holds beyond its copy of the constants."""
+    numbers: set[str] = set()
+    for line in text.splitlines():
+        if _NUMBERS_ONLY.fullmatch(line):
+            continue  # a constant, or the rest of one
+        code = _COMMENT.sub("", line)
+        # A number up to 1024 on a line with these words is a thread count: equal to a size by chance, not a copy of it.
+        code = _SMALL.sub("", code) if _THREAD_COUNT.search(code) else code
+        numbers |= set(_NUMBER.findall(code))
+    return frozenset(name for name, value in _CONSTANT.findall(reference) if int(value[:40]) >= 64 and value in numbers)
