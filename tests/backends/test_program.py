@@ -170,6 +170,14 @@ def test_reads_of_unwritten_memory_are_found_by_who_wrote(
     assert all(place in f.evidence for place, f in zip(places, step.findings, strict=True))
 
 
+@pytest.mark.parametrize(("header", "make"), [("", "cudaMallocManaged"), ("#include <thrust/sort.h>\n", "cudaMalloc")])
+def test_memory_that_host_code_may_write_is_poison_too(run: Runner, header: str, make: str) -> None:
+    source = header + HEAD + "__global__ void twice(int* p) { p[0] *= 2; }\n"
+    source += f"int main() {{ int *p, h; {make}(&p, 4); twice<<<1, 1>>>(p); cudaMemcpy(&h, p, 4, cudaMemcpyDefault);\n"
+    step = run(source + '  printf("%d\\n", h); }', races=True)
+    assert (step.stdout, step.findings) == ("-2\n", ()), step.stderr
+
+
 @pytest.mark.parametrize("mark", ["\\v", "\\x1c", "\\xe2\\x80\\xa8"])
 def test_a_finding_keeps_its_fields_whatever_the_kernels_text_holds(run: Runner, mark: str) -> None:
     kernel = f'__global__ void k() {{ __assertfail("one {mark} line", "mine.cu", 37, "k", 1); }}\n'

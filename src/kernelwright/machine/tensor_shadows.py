@@ -27,7 +27,7 @@ class _Tracked:
         """Tells whether the storage is still there, at its address and size, and not written in full."""
         storage = self.storage()
         here = storage is not None and (storage.data_ptr(), storage.nbytes()) == (address, self.shadow.nbytes)
-        return here and self.shadow.entry.whole < self.shadow.nbytes
+        return here and not self.shadow.complete()
 
 
 class TensorShadows:

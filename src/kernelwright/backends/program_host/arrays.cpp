@@ -18,6 +18,7 @@ static cudaError_t make(cudaArray** made, const cudaChannelFormatDesc& format, c
   a->pitch = a->element * extent.width;
   a->slice = a->pitch * std::max<u64>(extent.height, 1);
   a->bytes.resize(a->slice * std::max<u64>(extent.depth, 1));
+  poison(a->bytes.data(), a->bytes.size());
   a->shadow = make_shadow(a->bytes.data(), a->bytes.size());
   arrays.insert(a);
   *made = a;

@@ -49,7 +49,8 @@ void release_all();
 void register_host(void* address, u64 bytes);
 void add_variable(u64 address, u64 bytes, const string& name);
 // shadow.cpp: the written bytes of device memory that was allocated without contents, for the machine's check of reads.
-KwShadow* make_shadow(void* memory, u64 bytes);  // poisons the memory; null where such reads are not looked for
+void poison(void* memory, u64 bytes);                  // where such reads are looked for
+KwShadow* make_shadow(const void* memory, u64 bytes);  // null where they are not
 void drop_shadow(const void* memory);
 void note_written(const void* address, u64 bytes);
 void note_copied(const void* to, const void* from, u64 bytes);  // what was unwritten there is unwritten here

@@ -121,9 +121,11 @@ static const char* maker(Kind kind) {
 
 static void enter(u64 address, u64 bytes, Kind kind, string name = "") {
   Allocation a{address, bytes, kind, 0, std::move(name)};
-  if (kind == Kind::Device && guarded()) {  // where the host may write, only it knows what is written
+  if (kind == Kind::Device || kind == Kind::Managed) {
     Open open;
-    a.shadow = make_shadow(reinterpret_cast<void*>(address), bytes);
+    poison(reinterpret_cast<void*>(address), bytes);
+    // Where host code may write, nobody else knows what it has written.
+    if (kind == Kind::Device && guarded()) a.shadow = make_shadow(reinterpret_cast<void*>(address), bytes);
   }
   if (a.name.empty()) a.number = ++count, a.name = maker(kind) + std::to_string(a.number) + " (" + std::to_string(bytes) + " bytes)";
   table[address] = a;

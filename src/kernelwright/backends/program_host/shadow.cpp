@@ -14,9 +14,12 @@ static bool wanted() {
   return on;
 }
 
-KwShadow* make_shadow(void* memory, u64 bytes) {
+void poison(void* memory, u64 bytes) {
+  if (wanted()) std::memset(memory, 0xff, bytes);
+}
+
+KwShadow* make_shadow(const void* memory, u64 bytes) {
   if (!wanted() || !bytes) return nullptr;
-  std::memset(memory, 0xff, bytes);
   // Pages that nothing has written cost nothing.
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return nullptr;

@@ -1,0 +1,1 @@
+"""Composes attacks on the judge from doors, covers, disguises and tasks, and measures how many get through."""
