@@ -113,7 +113,10 @@ def test_no_file_of_the_package_can_be_read(evaluator: Evaluator, file: str) -> 
 
 
 @pytest.mark.skipif(not landlock.abi(), reason="this kernel has no landlock")
-@pytest.mark.parametrize("file", ["self/mem", "self/environ", "thread-self/mem", f"{os.getpid()}/maps", "1/environ"])
+@pytest.mark.parametrize(
+    "file",
+    ["self/mem", "self/environ", "thread-self/mem", pytest.param(f"{os.getpid()}/maps", id="the judge's"), "1/environ"],
+)
 def test_no_file_of_a_process_that_leads_elsewhere_can_be_read(evaluator: Evaluator, file: str) -> None:
     tried = f"try:\n    open('/proc/{file}', 'rb')\n    raise Leaked\nexcept OSError:\n    pass\n"
     assert judged(evaluator, tried).verdict == "correct"
