@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from kernelwright.backends.device_addresses import LOW
+from kernelwright.errors import DeviceError
 from kernelwright.evaluation.program.forms import Place, dtype_of, place
 from kernelwright.evaluation.program.stream import RecordStream, StreamClosed
 
@@ -107,6 +108,9 @@ class HandleTable:
             offset, odd = divmod(address - found.address, dtype.itemsize)
             if odd:
                 raise ValueError("the address of a tensor is not aligned to its dtype")
+            last = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) if all(sizes) else -1
+            if (offset + last + 1) * dtype.itemsize > found.nbytes:
+                raise DeviceError("CUDA error: an illegal memory access was encountered (a tensor beyond its memory)")
             made = torch.empty(0, dtype=dtype, device="meta")
             return made.set_(storage, offset, tuple(sizes), tuple(strides))  # type: ignore[call-overload,no-any-return]
 

@@ -114,6 +114,7 @@ def _run(case: Case, trials: Sequence[Trial]) -> Attempt:
         attempt.failed = failed
     finally:
         attempt.build_seconds = client.build_seconds
+        attempt.library_ops.extend(name for name in client.refused if name not in attempt.library_ops)
         client.close()
     attempt.failed = build_verdict(client, attempt) or attempt.failed
     attempt.log = log_of(client, attempt)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic
 
+from kernelwright.backends import host_build, host_imports
 from kernelwright.backends.triton import triton_support
 from kernelwright.builds import BuildResult
 from kernelwright.evaluation.failure import Failed, missing_library
@@ -56,6 +59,8 @@ class CandidateClient:
 
     road = "in-process"
     """`program` if the candidate's process holds no values of the device."""
+    refused: Sequence[str] = ()
+    """Operators that the library rule refused on the device."""
     replayed = False
     """True if only launches are replayed on a GPU: host code then needs no GPU and no watching."""
 
@@ -175,9 +180,23 @@ class CandidateClient:
             result = self.builder.build(request, self.options.build_timeout)
         self.builds.append(result)
         self.requests.append(request)
+        if result.library and self.candidate.language == "cpp" and result.built_by == "stand-in":
+            self._check_imports(Path(result.library))
         seconds = time.monotonic() - started
         self.child.channel.send({"kind": "built", "result": dataclasses.asdict(result)}, (), time.monotonic() + 10)
         return seconds
+
+    def _check_imports(self, library: Path) -> None:
+        """Raises `Failed` for host code with values that names what it may not call, such as `dlsym` or BLAS."""
+        host = host_build.host_library(self.builder.pool.cache)
+        try:
+            names = host_imports.foreign_imports(library, host)
+        except ValueError as error:
+            raise Failed("runtime_error", str(error)[:500]) from error
+        if names:
+            what = f"host code takes {', '.join(names[:5])} from libraries, which may do a kernel's work"
+            finding = Finding(rule="foreign-symbol", evidence=what, severity="reject")
+            raise Failed("rejected", f"foreign-symbol: {what}"[:500], finding)
 
     def _death(self, where: str, detail: str) -> Failed:
         fate = self.child.natural_fate()

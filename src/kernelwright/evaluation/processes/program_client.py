@@ -165,6 +165,7 @@ class ProgramClient(CandidateClient):
         """Returns the verdict on an operator that the rule refuses."""
         if not self.seen.refused:
             return None
+        self.refused = tuple(self.seen.refused)
         names = ", ".join(self.seen.refused[:5])
         rule = "library-op" if any(b.status == "ok" for b in self.builds) else "no-own-kernel"
         what = f"computes with {names}, which the rule {self.rule} does not allow on the device"
