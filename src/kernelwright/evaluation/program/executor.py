@@ -301,9 +301,9 @@ class ProgramDevice:
         marks = block.shadow.marks(at, nbytes) if source_variable is None and block.shadow is not None else None
         if self._variable(to, nbytes) is None:
             self.blocks.write(to, nbytes, labels)
-            target = self.blocks.holding(to, nbytes)
-            if marks is not None and target.shadow is not None:  # unwritten bytes stay unwritten
-                target.shadow.copy_from(to - target.address, marks)
+            if marks is not None and not marks.all():  # unwritten bytes stay unwritten
+                self.blocks.holding(to, nbytes).unwrite(to, marks)
+                self.blocks.changed()
         ctypes.memmove(to, source, nbytes)
 
     def _variable(self, address: int, nbytes: int) -> Program | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernelwright.backends.device_addresses import HIGH, LOW
@@ -67,6 +68,13 @@ class Block:
     def mark(self, label: int) -> None:
         """Gives all bytes one label: something writes them all."""
         self.label, self.labels, self.shadow = label, None, None
+
+    def unwrite(self, address: int, marks: np.ndarray) -> None:
+        """Notes which bytes of a range hold no written value: `marks` has 1 for each one that does."""
+        if self.shadow is None:
+            self.shadow = Shadow(self.nbytes)
+            self.shadow.mark(0, self.nbytes)
+        self.shadow.copy_from(address - self.address, marks)
 
     def stored(self) -> None:
         """Notes that a kernel has stored into the block, at the bytes that its shadow tells."""

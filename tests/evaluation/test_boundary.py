@@ -1,0 +1,259 @@
+"""The boundary between a candidate and its values: real processes, attacks from Python and from native code."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from kernelwright.backends.device_addresses import LOW
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.program import glue_table, memory
+from kernelwright.evaluation.program.executor import ProgramDevice
+from kernelwright.evaluation.program.glue import Glue, OperatorRefused
+from kernelwright.evaluation.program.memory import BadAddress, DeviceMemory
+from kernelwright.evaluation.program.stream import RecordStream, StreamClosed
+from kernelwright.records import Candidate, Evaluation, SourceFile, Task
+
+PLANTED = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 3
+
+def get_inputs():
+    return [torch.full((64, 512), 1234.5678)]
+
+def get_init_inputs():
+    return []
+"""
+SCAN = r"""
+#include <torch/extension.h>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+__global__ void triple(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * 3;
+}
+static long runs(const unsigned* from, size_t words, unsigned pattern) {
+    long found = 0, row = 0;
+    for (size_t k = 0; k < words; ++k) {
+        row = from[k] == pattern ? row + 1 : 0;
+        if (row == 256) ++found;
+    }
+    return found;
+}
+long scan(long pattern) {
+    FILE* maps = std::fopen("/proc/self/maps", "r");
+    TORCH_CHECK(maps, "no maps");
+    static char line[512];
+    long found = 0;
+    while (std::fgets(line, sizeof line, maps)) {
+        unsigned long from, to; char rights[8];
+        if (std::sscanf(line, "%lx-%lx %7s", &from, &to, rights) != 3 || rights[0] != 'r') continue;
+        if (std::strstr(line, "[v") || to - from > (1ul << 30)) continue;
+        found += runs(reinterpret_cast<const unsigned*>(from), (to - from) / 4, unsigned(pattern));
+    }
+    std::fclose(maps);
+    return found;
+}
+torch::Tensor run(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    int n = x.numel();
+    triple<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    cudaDeviceSynchronize();
+    return y;
+}
+"""
+SCANNER = f"""
+import struct
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+source = r'''{SCAN}'''
+native = load_inline(name="scan", cpp_sources="torch::Tensor run(torch::Tensor x); long scan(long pattern);",
+                     cuda_sources=source, functions=["run", "scan"])
+
+
+def pattern(value):
+    return struct.unpack("<I", struct.pack("<f", value))[0]
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = native.run(x)
+        control = torch.full((4096,), 4321.125)  # on the host: this the scan must find
+        found = [native.scan(pattern(v)) for v in (4321.125, 1234.5678, 3703.7034)]
+        raise RuntimeError(f"control {{found[0]}}, inputs {{found[1]}}, outputs {{found[2]}}")
+"""
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    with Evaluator() as made:
+        yield made
+
+
+def judged(evaluator: Evaluator, source: str, text: str, rule: str = "from_scratch") -> Evaluation:
+    candidate = Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")
+    options = EvalOptions(backend="cpu", trials=1, seed=3, policy=rule)
+    return evaluator.evaluate(Task(task_id="t", source=source), candidate, options)
+
+
+def test_the_process_holds_no_bytes_of_inputs_and_outputs(evaluator: Evaluator) -> None:
+    result = judged(evaluator, PLANTED, SCANNER)
+    assert result.environment.road == "program"
+    assert "inputs 0, outputs 0" in result.reason and "control 0" not in result.reason, result.reason
+
+
+def test_the_scan_finds_what_the_host_has_fetched(evaluator: Evaluator) -> None:
+    """The same scan finds inputs once the candidate has copied them to the host, so that the test above can fail."""
+    result = judged(evaluator, PLANTED, SCANNER.replace("y = native.run(x)", "y = native.run(x); kept = x.cpu()"))
+    assert "inputs 0" not in result.reason and "inputs" in result.reason, result.reason
+
+
+def device(rule: str = "from_scratch") -> tuple[ProgramDevice, RecordStream]:
+    ours, theirs = socket.socketpair()
+    made = ProgramDevice()
+    made.open({"memory_mb": 64, "rule": rule})
+    made.stream = RecordStream(ours)
+    return made, RecordStream(theirs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("download", [LOW + (1 << 30), 64]),
+        ("download", [id(device), 64]),
+        ("fetch", [[LOW + (1 << 30), "float32", [4], [1], 0, 0]]),
+        ("fetch", [[LOW, "float32", [4096], [1], 0, 0]]),
+        ("fetch", [[LOW, "float32", [4], [1], -16, 0]]),
+        ("fetch", [[LOW, "float32", [4], [-1], 0, 0]]),
+    ],
+)
+def test_no_record_reads_memory_that_the_candidate_does_not_have(kind: str, fields: list[object]) -> None:
+    made, candidate = device()
+    candidate.write("alloc", LOW, 1024)
+    candidate.write(kind, *fields)
+    candidate.flush()
+    made.drained()
+    answer = candidate.next()
+    assert answer is not None and answer.kind == "failed" and made.error
+    made.forget()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "parts"),
+    [
+        ("upload", [LOW + (1 << 30)], (b"1234",)),
+        ("upload", [LOW + 1022], (b"1234",)),
+        ("fill", [LOW + 1000, 7, 100], ()),
+        ("fill", [os.getpid(), 7, 8], ()),
+        ("copy", [LOW, LOW + (1 << 30), 8], ()),
+        ("copy", [LOW + (1 << 30), LOW, 8], ()),
+        ("alloc", [LOW + 512, 4096], ()),
+        ("alloc", [4096, 4096], ()),
+        ("launch", ["none", "k", [1, 1, 1], [1, 1, 1], 0, [], True, False, None], ()),
+        ("what", [1], ()),
+    ],
+)
+def test_a_record_about_other_memory_is_the_candidates_fault(
+    kind: str, fields: list[object], parts: tuple[bytes, ...]
+) -> None:
+    made, candidate = device()
+    candidate.write("alloc", LOW, 1024)
+    candidate.write(kind, *fields, parts=parts)
+    candidate.flush()
+    made.drained()
+    assert made.error and [f["rule"] for f in made.runtime.findings] == ["bad-record"]
+    made.forget()
+
+
+def test_memory_of_one_candidate_is_gone_for_the_next() -> None:
+    made, candidate = device()
+    candidate.write("alloc", LOW, 1024)
+    candidate.write("upload", LOW, parts=(b"secret",))
+    candidate.flush()
+    made.drained()
+    made.forget()
+    made.open({"memory_mb": 64, "rule": "from_scratch"})
+    with pytest.raises(BadAddress):
+        made.blocks.holding(LOW, 6)
+
+
+def test_memory_has_a_limit() -> None:
+    made, candidate = device()
+    candidate.write("alloc", LOW, 1 << 40)
+    candidate.flush()
+    made.drained()
+    assert [f["rule"] for f in made.runtime.findings] == ["out-of-memory"]
+    made.forget()
+
+
+@pytest.mark.parametrize(
+    "data", [b"KR" + b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", b"KR\x02\x00\x00\x00\x00\x00\x00\x00[]"]
+)
+def test_what_is_no_record_closes_the_stream(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(data)
+    with pytest.raises(StreamClosed):
+        RecordStream(ours).next()
+
+
+OPERATORS = sorted(
+    {name.split("::")[1].split(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
+)
+
+
+def test_no_operator_outside_of_the_table_runs() -> None:
+    """Each operator of torch is asked for on an input, by its name: all but the listed ones are refused before they
+    run."""
+    blocks = DeviceMemory(1 << 24)
+    block = blocks.given(64, "input", memory.GIVEN)
+    place = [block.address, "float32", [4, 4], [4, 1], 0, 0]
+    glue, ran = Glue(blocks), []
+    for name in OPERATORS:
+        if name in glue_table.MOVES:
+            continue
+        try:
+            glue._allow(name, "", [place], [memory.GIVEN])
+        except OperatorRefused:
+            continue
+        ran.append(name)
+    assert {glue_table.base_name(name) for name in ran} <= glue_table.GLUE
+    assert len(ran) < 250 < len(OPERATORS) and not {
+        "mm",
+        "convolution",
+        "_softmax",
+        "_foreach_mul",
+        "linalg_inv",
+    } & set(ran)
+    blocks.clear()
+
+
+def test_a_refused_operator_decides_even_if_the_candidate_goes_on(evaluator: Evaluator) -> None:
+    text = """
+import torch, torch.nn as nn
+from kernelwright.cuda import Module
+k = Module(r'''extern "C" __global__ void triple(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i] * 3; }''')
+class ModelNew(nn.Module):
+    def forward(self, x):
+        try:
+            torch.mm(x, x.t()).sum().item()
+        except RuntimeError:
+            pass
+        y = torch.empty_like(x)
+        k.triple[(x.numel() + 255) // 256, 256](x, y, x.numel())
+        return y
+"""
+    result = judged(evaluator, PLANTED, text)
+    assert result.verdict == "rejected" and result.findings[0].rule == "library-op", result.reason
+    assert "mm" in result.library_ops
