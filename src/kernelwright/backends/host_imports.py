@@ -7,6 +7,7 @@ of the C library that works on memory, text and threads of its own.
 
 from __future__ import annotations
 
+import platform
 import re
 from functools import cache
 from pathlib import Path
@@ -63,7 +64,7 @@ def _symbols(elf: ELFFile, defined: bool) -> list[tuple[str, str]]:
         return []
     versions, needs = elf.get_section_by_name(".gnu.version"), elf.get_section_by_name(".gnu.version_r")
     found = []
-    for index, symbol in enumerate(table.iter_symbols()):
+    for index, symbol in enumerate(table.iter_symbols()):  # type: ignore[attr-defined]
         if symbol.name and (symbol["st_shndx"] != "SHN_UNDEF") == defined:
             found.append((symbol.name, "" if defined else _version(index, versions, needs)))
     return found
@@ -81,6 +82,6 @@ def _version(index: int, versions: object, needs: object) -> str:
 
 @cache
 def _found(name: str) -> Path | None:
-    folders = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
-    folders += ("/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
+    machine = f"{platform.machine()}-linux-gnu"
+    folders = (f"/lib/{machine}", f"/usr/lib/{machine}", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
     return next((Path(folder, name) for folder in folders if Path(folder, name).exists()), None)
