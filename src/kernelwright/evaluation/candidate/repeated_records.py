@@ -114,9 +114,9 @@ class Repeated:
         self._check_views(trace.outputs)
         self._setup = [self._step(record, in_call=False) for record in trace.setup]
         self._steps = [
-            (isinstance(record, messages.LaunchRecord), self._step(record, in_call=True))
+            (isinstance(record, messages.LaunchStep), self._step(record, in_call=True))
             for record in trace.call
-            if not (isinstance(record, messages.FreeRecord) and record.block in outputs)
+            if not (isinstance(record, messages.FreeStep) and record.block in outputs)
         ]
 
     def prepare(self) -> None:
@@ -143,20 +143,20 @@ class Repeated:
 
     # Records as functions.
 
-    def _step(self, record: messages.AnyRecord, in_call: bool) -> Step:
+    def _step(self, record: messages.AnyStep, in_call: bool) -> Step:
         make = getattr(self, f"_{record.kind}")
         step: Step = make(record, in_call)
         return step
 
-    def _allocate(self, record: messages.AllocateRecord, _in_call: bool) -> Step:
+    def _allocate(self, record: messages.AllocateStep, _in_call: bool) -> Step:
         self._check(record.block)
         return lambda blocks: None  # on first use
 
-    def _free(self, record: messages.FreeRecord, _in_call: bool) -> Step:
+    def _free(self, record: messages.FreeStep, _in_call: bool) -> Step:
         self._check(record.block)
         return lambda blocks: blocks.free(record.block)
 
-    def _fill(self, record: messages.FillRecord, _in_call: bool) -> Step:
+    def _fill(self, record: messages.FillStep, _in_call: bool) -> Step:
         number, into = self._range(record.to, record.nbytes)
         value, nbytes = record.value, record.nbytes
         if self.trace.blocks[number].kind == "variable":
@@ -167,7 +167,7 @@ class Repeated:
 
         return fill
 
-    def _copy(self, record: messages.CopyRecord, _in_call: bool) -> Step:
+    def _copy(self, record: messages.CopyStep, _in_call: bool) -> Step:
         (to, at), (source, begin) = self._range(record.to, record.nbytes), self._range(record.source, record.nbytes)
         nbytes = record.nbytes
         if "variable" in (self.trace.blocks[to].kind, self.trace.blocks[source].kind):
@@ -178,7 +178,7 @@ class Repeated:
 
         return copy
 
-    def _upload(self, record: messages.UploadRecord, _in_call: bool) -> Step:
+    def _upload(self, record: messages.UploadStep, _in_call: bool) -> Step:
         return self._sent(record.to, self._part(record.part), record.pointers)
 
     def _sent(self, to: messages.Spot, data: bytes, pointers: Sequence[tuple[int, int, int]]) -> Step:
@@ -212,7 +212,7 @@ class Repeated:
         else:
             ctypes.memmove(address, sent.data_ptr(), sent.numel())
 
-    def _operator(self, record: messages.OperatorRecord, in_call: bool) -> Step:
+    def _operator(self, record: messages.OperatorStep, in_call: bool) -> Step:
         name = record.name
         packet, _, overload = name.partition(".")
         function = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
@@ -247,7 +247,7 @@ class Repeated:
 
         return operate
 
-    def _launch(self, record: messages.LaunchRecord, _in_call: bool) -> Step:
+    def _launch(self, record: messages.LaunchStep, _in_call: bool) -> Step:
         program = self.programs.get(record.module)
         known = program.kernels.get(record.entry) if program is not None else None
         plain = [bytes.fromhex(value) for value in record.args]
@@ -270,20 +270,20 @@ class Repeated:
 
         return launch
 
-    def _seed(self, record: messages.SeedRecord, _in_call: bool) -> Step:
+    def _seed(self, record: messages.SeedStep, _in_call: bool) -> Step:
         def seed(_blocks: Blocks) -> None:
             torch.manual_seed(record.seed)
 
         return seed
 
-    def _wait(self, _record: messages.WaitRecord, _in_call: bool) -> Step:
+    def _wait(self, _record: messages.WaitStep, _in_call: bool) -> Step:
         def wait(_blocks: Blocks) -> None:
             if self.device == "cuda":
                 torch.cuda.current_stream().synchronize()
 
         return wait
 
-    def _weights(self, record: messages.WeightsRecord, _in_call: bool) -> Step:
+    def _weights(self, record: messages.WeightsStep, _in_call: bool) -> Step:
         self._check_views([*record.places, *record.own])
 
         def noted(blocks: Blocks) -> None:

@@ -157,6 +157,7 @@ def _by_program(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
             with contextlib.nullcontext() if bench.seat.headroom else bench.has("exclusive"):
                 _full_size(bench)
             session.release()
+        session.confirm()
     except Failed as ended:
         return None, ended.reason
     except TooLarge as error:

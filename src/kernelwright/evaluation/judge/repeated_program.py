@@ -37,6 +37,8 @@ RESIDENT_MB = 8192
 TRACES = 4, 7
 """The least and most times that a call is traced. The number is random, so that a candidate that changes its behaviour
 in later calls does not know when tracing ends."""
+AFTERWARDS = 8, 16
+"""The same once its program has been timed."""
 
 
 class RepeatedProgram(ProgramClient):
@@ -70,9 +72,9 @@ class RepeatedProgram(ProgramClient):
         return sum(r.kind in ("fill", "copy", "upload", "operator") for r in self.trace.call)
 
     @property
-    def launches(self) -> list[messages.LaunchRecord]:
+    def launches(self) -> list[messages.LaunchStep]:
         """The launches of a call."""
-        return [r for r in self.trace.call if isinstance(r, messages.LaunchRecord)]
+        return [r for r in self.trace.call if isinstance(r, messages.LaunchStep)]
 
     def load(self, task: Task) -> None:
         """Loads the candidate in the runner, and builds its device code if the card is known. Raises `Failed`."""
@@ -133,6 +135,10 @@ class RepeatedProgram(ProgramClient):
             patched=self.last.patched,
             problems=[],
         )
+
+    def confirm(self) -> None:
+        """Traces more calls, to detect host code that changes after its first ones. Raises `Failed`."""
+        self._trace(random.Random(self.options.seed).randint(*AFTERWARDS), keep=True)
 
     def _trace(self, times: int, keep: bool) -> None:
         """Traces calls on the model's current weights. Raises `Failed` if they differ, or cannot be repeated."""
@@ -210,7 +216,7 @@ class RepeatedProgram(ProgramClient):
 
 def _same(before: tuple[Trace, tuple[TensorBytes, ...]], now: tuple[Trace, tuple[TensorBytes, ...]]) -> bool:
     """Tells whether two calls did the same. When memory is freed does not matter: the interpreter decides that."""
-    one, other = ([r for r in trace.call if not isinstance(r, messages.FreeRecord)] for trace in (before[0], now[0]))
+    one, other = ([r for r in trace.call if not isinstance(r, messages.FreeStep)] for trace in (before[0], now[0]))
     forms = [(trace.blocks, trace.outputs) for trace in (before[0], now[0])]
     return one == other and forms[0] == forms[1] and [p.data for p in before[1]] == [p.data for p in now[1]]
 
@@ -221,11 +227,11 @@ def _launched(trace: Trace) -> bool:
     own = {n for n, b in enumerate(trace.blocks) if n >= trace.kept and b.kind == "made"}
     given: set[int] = set()
     for record in trace.call:
-        if isinstance(record, messages.LaunchRecord):
+        if isinstance(record, messages.LaunchStep):
             given |= {block for _, _, block, _ in record.pointers}
-        elif isinstance(record, messages.CopyRecord) and record.source[0] in given:
+        elif isinstance(record, messages.CopyStep) and record.source[0] in given:
             given.add(record.to[0])
-        elif isinstance(record, messages.OperatorRecord):
+        elif isinstance(record, messages.OperatorStep):
             used = list(_blocks(record.arguments))
             if given & own & set(used):
                 given |= {view[0] for view in record.results if view is not None} | set(used[:1])

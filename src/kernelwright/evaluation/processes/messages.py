@@ -217,31 +217,31 @@ _Pointers = Annotated[list[tuple[_Count, _Count, _Count]], Field(max_length=10_0
 """Addresses among bytes: the offset of each, the block that it points into, and the bytes from its beginning."""
 
 
-class AllocateRecord(_Facts):
+class AllocateStep(_Facts):
     kind: Literal["allocate"] = "allocate"
     block: _Count
 
 
-class FreeRecord(_Facts):
+class FreeStep(_Facts):
     kind: Literal["free"] = "free"
     block: _Count
 
 
-class FillRecord(_Facts):
+class FillStep(_Facts):
     kind: Literal["fill"] = "fill"
     to: Spot
     value: Annotated[int, Field(ge=0, le=255)]
     nbytes: _Count
 
 
-class CopyRecord(_Facts):
+class CopyStep(_Facts):
     kind: Literal["copy"] = "copy"
     to: Spot
     source: Spot
     nbytes: _Count
 
 
-class UploadRecord(_Facts):
+class UploadStep(_Facts):
     """Bytes of the host; `part` is their number among the message's tensors."""
 
     kind: Literal["upload"] = "upload"
@@ -250,7 +250,7 @@ class UploadRecord(_Facts):
     pointers: _Pointers = []
 
 
-class OperatorRecord(_Facts):
+class OperatorStep(_Facts):
     """An operator of torch. In `arguments`, encoded as in `program.forms`, places are `View`s; `parts` are the numbers
     of its host tensors' bytes."""
 
@@ -261,7 +261,7 @@ class OperatorRecord(_Facts):
     parts: Annotated[list[_Count], Field(max_length=4096)] = []
 
 
-class LaunchRecord(_Facts):
+class LaunchStep(_Facts):
     """A launch. `pointers` has (parameter, offset in it, block, bytes from the block's beginning)."""
 
     kind: Literal["launch"] = "launch"
@@ -276,18 +276,18 @@ class LaunchRecord(_Facts):
     cooperative: bool = False
 
 
-class SeedRecord(_Facts):
+class SeedStep(_Facts):
     kind: Literal["seed"] = "seed"
     seed: Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class WaitRecord(_Facts):
+class WaitStep(_Facts):
     """The host waits for the device."""
 
     kind: Literal["wait"] = "wait"
 
 
-class WeightsRecord(_Facts):
+class WeightsStep(_Facts):
     """The judge writes weights to these places; `own` are tensors that may be copies of them."""
 
     kind: Literal["weights"] = "weights"
@@ -295,17 +295,17 @@ class WeightsRecord(_Facts):
     own: Annotated[list[View], Field(max_length=10_000)]
 
 
-AnyRecord = Annotated[
-    AllocateRecord
-    | FreeRecord
-    | FillRecord
-    | CopyRecord
-    | UploadRecord
-    | OperatorRecord
-    | LaunchRecord
-    | SeedRecord
-    | WaitRecord
-    | WeightsRecord,
+AnyStep = Annotated[
+    AllocateStep
+    | FreeStep
+    | FillStep
+    | CopyStep
+    | UploadStep
+    | OperatorStep
+    | LaunchStep
+    | SeedStep
+    | WaitStep
+    | WeightsStep,
     Field(discriminator="kind"),
 ]
 BlockKind = Literal["made", "input", "variable"]
@@ -327,8 +327,8 @@ class Trace(_Facts):
 
     blocks: Annotated[list[TracedBlock], Field(max_length=100_000)] = []
     kept: _Count = 0
-    setup: Annotated[list[AnyRecord], Field(max_length=100_000)] = []
-    call: Annotated[list[AnyRecord], Field(max_length=10_000)] = []
+    setup: Annotated[list[AnyStep], Field(max_length=100_000)] = []
+    call: Annotated[list[AnyStep], Field(max_length=10_000)] = []
     outputs: Annotated[list[View], Field(max_length=1000)] = []
     setup_parts: _Count = 0
     """The first parts are the setup's."""

@@ -139,7 +139,7 @@ class TracingDevice(Device):
         self._setup = [r for r in self._setup if r.kind != "weights"]
         own = [p for p in header["own"] if 0 not in p[2]]
         views, copies = [self._view(p) for p in header["places"]], [self._view(p) for p in own]
-        self._setup.append(messages.WeightsRecord(places=views, own=copies))
+        self._setup.append(messages.WeightsStep(places=views, own=copies))
         self.glue.fresh_weights = True
         return {}
 
@@ -239,7 +239,7 @@ class TracingDevice(Device):
             return  # only its use in a call would matter
         self._numbers[address] = len(self._table)
         self._table.append(TracedBlock(kind="made", nbytes=nbytes))
-        self._note(messages.AllocateRecord(block=self._numbers[address]))
+        self._note(messages.AllocateStep(block=self._numbers[address]))
 
     def _free(self, record: Record) -> None:
         block = self.blocks.at(int(record.fields[0]))
@@ -247,13 +247,13 @@ class TracingDevice(Device):
         super()._free(record)
         own = number is not None and (self._phase == "setup" or number >= self._kept)
         if own and number is not None:
-            self._note(messages.FreeRecord(block=number))
+            self._note(messages.FreeStep(block=number))
 
     def _op(self, record: Record) -> None:
         name, library, arguments, results = record.fields
         self.glue.run(str(name), str(library), arguments, results, record.parts)
         self._note(
-            messages.OperatorRecord(
+            messages.OperatorStep(
                 name=str(name),
                 arguments=self._relocated(arguments),
                 results=[None if p is None else self._view(p) for p in results],
@@ -289,14 +289,14 @@ class TracingDevice(Device):
         if self._variable(address, len(data)) is None:
             self.blocks.write(address, len(data), memory.CONSTANT)
         self.glue.work.uploaded += len(data)
-        self._note(messages.UploadRecord(to=to, part=self._part(data), pointers=self._pointers(data)))
+        self._note(messages.UploadStep(to=to, part=self._part(data), pointers=self._pointers(data)))
 
     def _fill(self, record: Record) -> None:
         address, value, nbytes = map(int, record.fields)
         to = self._spot(address, nbytes)
         if self._variable(address, nbytes) is None:
             self.blocks.write(address, nbytes, memory.CONSTANT)
-        self._note(messages.FillRecord(to=to, value=value & 0xFF, nbytes=nbytes))
+        self._note(messages.FillStep(to=to, value=value & 0xFF, nbytes=nbytes))
 
     def _copy(self, record: Record) -> None:
         to, source, nbytes = map(int, record.fields)
@@ -306,13 +306,13 @@ class TracingDevice(Device):
             label = self.glue._label([source - spots[1][1], "uint8", [1], [1], spots[1][1], 0])
         if self._variable(to, nbytes) is None:
             self.blocks.write(to, nbytes, memory.MOVED if label == memory.GIVEN else label)
-        self._note(messages.CopyRecord(to=spots[0], source=spots[1], nbytes=nbytes))
+        self._note(messages.CopyStep(to=spots[0], source=spots[1], nbytes=nbytes))
 
     def _seed(self, record: Record) -> None:
-        self._note(messages.SeedRecord(seed=int(record.fields[0]) & (2**63 - 1)))
+        self._note(messages.SeedStep(seed=int(record.fields[0]) & (2**63 - 1)))
 
     def _sync(self, record: Record) -> None:
-        self._note(messages.WaitRecord())
+        self._note(messages.WaitStep())
         super()._sync(record)
 
     def _launch(self, record: Record) -> None:
@@ -332,7 +332,7 @@ class TracingDevice(Device):
         for index, offset, _, _ in pointers:
             plain[index][offset : offset + 8] = bytes(8)
         self._note(
-            messages.LaunchRecord(
+            messages.LaunchStep(
                 module=module,
                 entry=kernel,
                 grid=tuple(grid),
