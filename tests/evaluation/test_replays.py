@@ -356,7 +356,7 @@ def test_a_record_names_no_other_memory_and_no_other_operator(record: dict[str, 
 
 FORGES = """
 import gc
-stream = next(o for o in gc.get_objects() if type(o).__name__ == "Stream")
+stream = next(o for o in gc.get_objects() if type(o).__name__ == "RecordStream")
 stream.write("copy", {address}, 0x2000_0000_0000, 64)
 """
 

@@ -261,7 +261,8 @@ def _on_road(evaluation: Evaluation | None, road: str) -> Evaluation | None:
         return evaluation
     evidence = f"judged {evaluation.environment.road or 'by an unknown road'}, and not by {road}"
     finding = Finding(rule="road", evidence=evidence, severity="reject")
-    return evaluation.changed(verdict="rejected", reason=evidence, findings=(*evaluation.findings, finding))
+    findings = (*evaluation.findings, finding)
+    return evaluation.changed(verdict="rejected", reason=evidence, findings=findings, timing=None)
 
 
 def _unjudged(

@@ -71,7 +71,7 @@ PRELOADED: tuple[Role, ...] = (
     "program",
 )
 """Roles whose modules the zygote imports, so that a fork need not."""
-CANDIDATES: frozenset[Role] = frozenset(("runner", "handles", "tracer", "gpu_runner", "program"))
+CANDIDATES: frozenset[Role] = frozenset(("runner", "handles", "gpu_runner", "program"))
 """Roles that execute a candidate's code, or a program's. They cannot read the files of this package."""
 PACKAGE = Path(__file__).resolve().parents[2]
 

@@ -18,13 +18,13 @@ from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.processes.messages import Spot, Trace, TracedBlock, View
 from kernelwright.evaluation.program import glue_table, memory, origins
-from kernelwright.evaluation.program.executor import Device, serve_devices
+from kernelwright.evaluation.program.executor import ProgramDevice, serve_devices
 from kernelwright.evaluation.program.forms import Place, dtype_of
 from kernelwright.evaluation.program.glue import Glue
 from kernelwright.evaluation.program.machine_runtime import MachineRuntime
-from kernelwright.evaluation.program.memory import Memory
+from kernelwright.evaluation.program.memory import DeviceMemory
 from kernelwright.evaluation.program.sampled import LIMIT
-from kernelwright.evaluation.program.stream import Record
+from kernelwright.evaluation.program.stream import StreamRecord
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 
 MOST_LAUNCHES = 1000
@@ -49,8 +49,8 @@ class TracingGlue(Glue):
         """Keeps nothing: there are no values."""
 
     def run(self, name: str, library: str, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]) -> Any:
-        """Labels what an operator would write. Raises `Refused`, and `Untraceable` for an operator that only a library
-        of the task or a kernel's results decide."""
+        """Labels what an operator would write. Raises `OperatorRefused`, and `Untraceable` for an operator of a library,
+        or for one that indexes by values which the call computes."""
         places = [*origins.places(arguments)]
         plain = glue_table.base_name(name)
         if self.in_call and not glue_table.moves(name, accumulates=False):
@@ -68,14 +68,14 @@ class TracingGlue(Glue):
         return not floating and self._label(place) in (memory.KERNEL, memory.GLUE, memory.UNWRITTEN)
 
 
-class TracingDevice(Device):
+class TracingDevice(ProgramDevice):
     """The device of one candidate's traced calls."""
 
     glue: TracingGlue
 
     def open(self, header: dict[str, Any]) -> None:
         """Sets the library rule, and reserves memory without touching it."""
-        self.blocks = Memory(LIMIT, sparse=True)
+        self.blocks = DeviceMemory(LIMIT, sparse=True)
         self.runtime = MachineRuntime(self.blocks)
         self.glue = TracingGlue(self.blocks, header["rule"])
         self._setup: list[Any] = []
@@ -232,7 +232,7 @@ class TracingDevice(Device):
 
     # The candidate's records.
 
-    def _alloc(self, record: Record) -> None:
+    def _alloc(self, record: StreamRecord) -> None:
         super()._alloc(record)
         address, nbytes = map(int, record.fields)
         if self._phase == "between":
@@ -241,7 +241,7 @@ class TracingDevice(Device):
         self._table.append(TracedBlock(kind="made", nbytes=nbytes))
         self._note(messages.AllocateStep(block=self._numbers[address]))
 
-    def _free(self, record: Record) -> None:
+    def _free(self, record: StreamRecord) -> None:
         block = self.blocks.at(int(record.fields[0]))
         number = self._numbers.pop(block.address, None) if block is not None and not block.given else None
         super()._free(record)
@@ -249,7 +249,7 @@ class TracingDevice(Device):
         if own and number is not None:
             self._note(messages.FreeStep(block=number))
 
-    def _op(self, record: Record) -> None:
+    def _op(self, record: StreamRecord) -> None:
         name, library, arguments, results = record.fields
         self.glue.run(str(name), str(library), arguments, results, record.parts)
         self._note(
@@ -269,21 +269,21 @@ class TracingDevice(Device):
             return {k: list(self._view(v)) if k == "t" else self._relocated(v) for k, v in value.items()}
         return value
 
-    def _value(self, record: Record) -> None:
+    def _value(self, record: StreamRecord) -> None:
         raise Untraceable(f"it reads values ({str(record.fields[0]).split('.')[0]})")
 
-    def _shaped(self, record: Record) -> None:
+    def _shaped(self, record: StreamRecord) -> None:
         self._value(record)
 
-    def _fetch(self, record: Record) -> None:
+    def _fetch(self, record: StreamRecord) -> None:
         raise Untraceable("it reads values")
 
     _download = _fetch
 
-    def _count(self, record: Record) -> None:
+    def _count(self, record: StreamRecord) -> None:
         raise Untraceable("it asks for the instructions of a call")
 
-    def _upload(self, record: Record) -> None:
+    def _upload(self, record: StreamRecord) -> None:
         address, data = int(record.fields[0]), bytes(record.parts[0])
         to = self._spot(address, len(data))
         if self._variable(address, len(data)) is None:
@@ -291,14 +291,14 @@ class TracingDevice(Device):
         self.glue.work.uploaded += len(data)
         self._note(messages.UploadStep(to=to, part=self._part(data), pointers=self._pointers(data)))
 
-    def _fill(self, record: Record) -> None:
+    def _fill(self, record: StreamRecord) -> None:
         address, value, nbytes = map(int, record.fields)
         to = self._spot(address, nbytes)
         if self._variable(address, nbytes) is None:
             self.blocks.write(address, nbytes, memory.CONSTANT)
         self._note(messages.FillStep(to=to, value=value & 0xFF, nbytes=nbytes))
 
-    def _copy(self, record: Record) -> None:
+    def _copy(self, record: StreamRecord) -> None:
         to, source, nbytes = map(int, record.fields)
         spots = self._spot(to, nbytes), self._spot(source, nbytes)
         label = memory.CONSTANT
@@ -308,14 +308,14 @@ class TracingDevice(Device):
             self.blocks.write(to, nbytes, memory.MOVED if label == memory.GIVEN else label)
         self._note(messages.CopyStep(to=spots[0], source=spots[1], nbytes=nbytes))
 
-    def _seed(self, record: Record) -> None:
+    def _seed(self, record: StreamRecord) -> None:
         self._note(messages.SeedStep(seed=int(record.fields[0]) & (2**63 - 1)))
 
-    def _sync(self, record: Record) -> None:
+    def _sync(self, record: StreamRecord) -> None:
         self._note(messages.WaitStep())
         super()._sync(record)
 
-    def _launch(self, record: Record) -> None:
+    def _launch(self, record: StreamRecord) -> None:
         module, kernel, grid, block, shared, args, own_shared, cooperative, cluster = record.fields
         if kernel not in self.modules[module].kernels:
             raise memory.BadAddress(f"the module has no kernel {str(kernel)[:100]!r}")
