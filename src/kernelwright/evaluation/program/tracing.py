@@ -49,7 +49,7 @@ class TracingGlue(Glue):
         """Keeps nothing: there are no values."""
 
     def run(self, name: str, library: str, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]) -> Any:
-        """Labels what an operator would write. Raises `OperatorRefused`, and `Untraceable` for an operator of a library,
+        """Labels what an operator would write. Raises `OperatorRefused`, and `Untraceable` for a library's operator,
         or for one that indexes by values which the call computes."""
         places = [*origins.places(arguments)]
         plain = glue_table.base_name(name)
