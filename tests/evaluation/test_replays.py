@@ -187,6 +187,11 @@ def test_a_size_that_others_were_judged_at_is_no_matter(evaluator: Evaluator) ->
             "1 launches and 1 copies, fills",
         ),
         (
+            "if self.kept is None: self.kept = torch.empty_like(x)\n"
+            "return self.launched('scaled_relu', x, self.kept, rows).clone()",
+            "1 launches and 1 copies, fills",
+        ),
+        (
             "y = self.launched('scaled_relu', x, torch.empty(2, *x.shape, device=x.device)[1], rows)\nreturn y",
             "1 launches a call",
         ),
@@ -211,15 +216,15 @@ def test_fills_and_copies_are_repeated_with_them(evaluator: Evaluator, body: str
         ),
         (
             "if self.kept is None: self.kept = torch.empty_like(x)\n"
-            "return self.launched('scaled_relu', x, self.kept, rows).clone()",
-            "neither an input, nor a weight, nor made",
+            "return self.launched('scaled_relu', x, self.kept, rows)",
+            "in no memory that a kernel of the call was given",
         ),
         (
             "self.calls += 1\ny = torch.empty_like(x)\n"
             "for _ in range(self.calls): self.launched('scaled_relu', x, y, rows)\nreturn y",
             "differs from call to call",
         ),
-        ("y = torch.mm(x, x.t())\n" + PLAIN, "it calls mm of torch"),
+        ("y = torch.mm(x, x.t())\n" + PLAIN, "computes with mm"),
     ],
 )
 def test_what_does_more_goes_the_usual_way(evaluator: Evaluator, body: str, why: str) -> None:
@@ -306,7 +311,7 @@ FILL = {"kind": "fill", "to": [0, 0], "value": 0, "nbytes": 16}
 
 def loaded(**more: Any) -> Replayer:
     replayer = Replayer(HostDevice())
-    replayer.load(Frame({"kind": "load", "trace": {**MADE, **more}, "codes": {}}))
+    replayer.load(Frame({"kind": "load", "keep": False, "trace": {**MADE, **more}, "codes": {}}))
     replayer.weights(Frame({"kind": "weights"}))
     return replayer
 
@@ -396,3 +401,13 @@ def test_what_only_fails_at_other_sizes_is_right_by_its_program_or_not_at_all(wh
         task, candidate(right.replace("return self.launched('scaled", "x[0, 0].item()\nreturn self.launched('scaled"))
     )
     assert reads.verdict == "wrong" and "it reads values" in way(reads), (reads.verdict, reads.reason)
+
+
+def test_what_the_first_call_on_new_weights_prepares_is_prepared_again(whole: Evaluator) -> None:
+    scaled = "scaled_relu[(rows * x.shape[1] + 127) // 128, 128](x, self.kept, y, rows, x.shape[1])\nreturn y"
+    body = "if self.calls != {key}:\n    self.kept, self.calls = self.scale * 2, {key}\n"
+    text = body + "y = torch.empty_like(x)\nkernels." + scaled
+    follows = judged(whole, text.format(key="self.scale._version"), "0.5f *")
+    assert follows.verdict == "correct" and way(follows) == "1 launches a call", (follows.reason, way(follows))
+    stays = judged(whole, text.format(key="1"), "0.5f *")
+    assert stays.verdict != "correct", way(stays)

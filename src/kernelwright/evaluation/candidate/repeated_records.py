@@ -1,7 +1,8 @@
 """Executes the records of a traced program on real memory of a device, any number of times.
 
-Each record becomes a function of the call's blocks once, when the program is loaded. What the program made before its
-first call is executed once, with the judge's weights written where the model keeps them.
+Each record becomes a function of the call's blocks once, when the program is loaded. What the program did before its
+first call is executed once, with the judge's weights written where the model keeps them, and its first call on new
+weights once after they were written.
 """
 
 from __future__ import annotations
@@ -106,27 +107,45 @@ class Repeated:
         self.weights: Tensors | None = None
         """The judge's weights until they are written to their places."""
         self.kept: dict[int, torch.Tensor] = {}
-        """The blocks that the setup made."""
+        """The blocks that the setup and the first call on these weights made."""
         self._parts = parts
         self._ready = False
         self._copies: Copies = []
-        outputs = {view[0] for view in trace.outputs}
-        self._check_views(trace.outputs)
+        self._named: set[int] = set()
         self._setup = [self._step(record, in_call=False) for record in trace.setup]
+        self._warm = [self._step(record, in_call=False) for record in trace.warm]
+        outputs = {view[0] for view in trace.outputs}
+        self._named.clear()  # what follows names the blocks that calls use
+        self._check_views(trace.outputs)
         self._steps = [
             (isinstance(record, messages.LaunchStep), self._step(record, in_call=True))
             for record in trace.call
             if not (isinstance(record, messages.FreeStep) and record.block in outputs)
         ]
 
-    def prepare(self) -> None:
-        """Executes what the program did before its first call, and writes new weights to their places."""
-        blocks = Blocks(self)
-        if not self._ready:
-            self._ready = True
-            for step in self._setup:
-                step(blocks)
-        self._write(blocks)
+    def follow(self, before: Repeated) -> None:
+        """Goes on with the memory of the program as it was on other weights."""
+        self._ready, self.kept, self._places, self._copies = True, before.kept, before._places, before._copies
+
+    def prepare(self, given: Sequence[torch.Tensor]) -> None:
+        """Executes what the program did before its first call. After new weights have been written to their places, it
+        executes the first call on them, on `given` inputs."""
+        blocks = Blocks(self, given)
+        with torch.no_grad():
+            if not self._ready:
+                self._ready = True
+                for step in self._setup:
+                    step(blocks)
+            if self.weights is not None:
+                self._write(blocks)
+                self._warmed(blocks)
+
+    def _warmed(self, blocks: Blocks) -> None:
+        self.runtime.given(blocks.given, self.kept.values())
+        for step in self._warm:
+            step(blocks)
+        base = self.trace.base
+        self.kept = {number: b for number, b in self.kept.items() if number < base or number in self._named}
 
     def call(self, blocks: Blocks, launches: bool) -> Tensors:
         """Repeats a call; returns its outputs. Without `launches`, kernels are left out."""
@@ -315,6 +334,7 @@ class Repeated:
     def _check(self, number: int) -> None:
         if number >= len(self.trace.blocks):
             raise TaskError("a record names memory that its program does not have")
+        self._named.add(number)
 
     def _check_views(self, views: Sequence[View | list[Any]]) -> None:
         for view in views:

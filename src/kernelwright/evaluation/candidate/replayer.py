@@ -50,14 +50,21 @@ class Replayer:
 
     def load(self, message: Frame) -> dict[str, Any]:
         """Loads a program in place of the previous one, with its device code. Raises `TaskError` for a program that no
-        runner makes. The first call executes what the constructor did."""
+        runner makes. The first call executes what the constructor did. With `keep`, it is the previous program on new
+        weights."""
         header = message.header
-        self._forget()
+        before = self.repeated if header["keep"] else None
+        if before is None:
+            self._forget()
         for name, code in header["codes"].items():
-            self.programs[name] = self.runtime.program(BuildResult("ok", ptx=code["ptx"], cubin=code["cubin"]))
+            if name not in self.programs:
+                self.programs[name] = self.runtime.program(BuildResult("ok", ptx=code["ptx"], cubin=code["cubin"]))
         trace = Trace.model_validate(header["trace"])
-        parts = [bytes(t.data) for t in message.tensors]
+        absent = [b""] * (trace.setup_parts if before is not None else 0)
+        parts = [*absent, *(bytes(t.data) for t in message.tensors)]
         self.repeated = Repeated(trace, parts, self.programs, self.runtime, self.device.name)
+        if before is not None:
+            self.repeated.follow(before)
         return {}
 
     def weights(self, message: Frame) -> dict[str, Any]:
@@ -94,7 +101,6 @@ class Replayer:
         With `moves` it runs all but launches, after calls have run: `idle` tells whether launches change nothing."""
         header = message.header
         assert self.repeated is not None
-        self.repeated.prepare()
         if header["fresh"]:
             self.checked = []
             self.calls.refresh()
@@ -103,6 +109,7 @@ class Replayer:
             given = [[overwritten(old, new) for old, new in zip(self.checked, given[0], strict=True)]]
         self.checked = given[0] if header["watch"] else []
         self.calls.keep(given)
+        self.repeated.prepare([tensor.clone() for tensor in given[0]] if self.repeated.weights is not None else ())
         devices.poison(self.device, header["outputs"], len(given))
         self.device.poison_chip()
         torch.manual_seed(header["call_seed"])

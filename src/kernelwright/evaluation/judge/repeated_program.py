@@ -99,13 +99,17 @@ class RepeatedProgram(ProgramClient):
         described = [[name, t.dtype, list(t.shape)] for name, t in state]
         made = self._ask(messages.Matched, {**header, "state": described}, (), "in its constructor").facts
         self._device(kind="weights", places=made.places, own=made.own, new=not keep)
+        self._traced = None
+        self._one_call()  # authors may prepare in the first call on new weights what later calls use
         weights = tuple(t for _, t in state) if made.weights in ("names", "order") else ()
-        self._trace(1 if keep else random.Random(self.options.seed).randint(*TRACES), keep)
-        if not keep:
-            self._build_codes()
-            assert self._traced is not None
-            trace, parts = self._traced
-            self._replayer({"kind": "load", "trace": trace.model_dump(), "codes": self._codes}, parts)
+        self._trace(random.Random(self.options.seed).randint(*TRACES))
+        self._build_codes()
+        assert self._traced is not None
+        trace, parts = self._traced
+        if keep:
+            trace, parts = trace.model_copy(update={"setup": []}), parts[trace.setup_parts :]
+        header = {"kind": "load", "keep": keep, "trace": trace.model_dump(), "codes": self._codes}
+        self._replayer(header, parts)
         self._replayer({"kind": "weights"}, weights)
         return made.weights
 
@@ -138,12 +142,10 @@ class RepeatedProgram(ProgramClient):
 
     def confirm(self) -> None:
         """Traces more calls, to detect host code that changes after its first ones. Raises `Failed`."""
-        self._trace(random.Random(self.options.seed).randint(*AFTERWARDS), keep=True)
+        self._trace(random.Random(self.options.seed).randint(*AFTERWARDS))
 
-    def _trace(self, times: int, keep: bool) -> None:
+    def _trace(self, times: int) -> None:
         """Traces calls on the model's current weights. Raises `Failed` if they differ, or cannot be repeated."""
-        if not keep:
-            self._traced = None
         for _ in range(times):
             found, parts = self._one_call()
             before = self._traced
@@ -223,17 +225,19 @@ def _same(before: tuple[Trace, tuple[TensorBytes, ...]], now: tuple[Trace, tuple
 
 def _launched(trace: Trace) -> bool:
     """Tells whether every output is in memory that the call made, and that a kernel was given or that holds what
-    operators and copies made of such memory."""
-    own = {n for n, b in enumerate(trace.blocks) if n >= trace.kept and b.kind == "made"}
+    operators and copies made of memory which a kernel was given and the program made."""
+    weights = {view[0] for step in trace.setup if isinstance(step, messages.WeightsStep) for view in step.places}
+    made = {n for n, b in enumerate(trace.blocks) if b.kind == "made"} - weights
+    own = {n for n in made if n >= trace.kept}
     given: set[int] = set()
     for record in trace.call:
         if isinstance(record, messages.LaunchStep):
             given |= {block for _, _, block, _ in record.pointers}
-        elif isinstance(record, messages.CopyStep) and record.source[0] in given:
+        elif isinstance(record, messages.CopyStep) and record.source[0] in given & made:
             given.add(record.to[0])
         elif isinstance(record, messages.OperatorStep):
             used = list(_blocks(record.arguments))
-            if given & own & set(used):
+            if given & made & set(used):
                 given |= {view[0] for view in record.results if view is not None} | set(used[:1])
     return all(view[0] in given & own for view in trace.outputs)
 

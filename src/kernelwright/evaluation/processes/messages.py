@@ -322,16 +322,18 @@ class TracedBlock(_Facts):
 
 
 class Trace(_Facts):
-    """The program of a call: `setup` has run once before, `call` runs each time. Blocks from `kept` on are the call's
-    own."""
+    """The program of a candidate: `setup` has run once before its first call, `warm` is the first call on new weights,
+    `call` is each further one. The setup's blocks come first, then, from `base` on, inputs and the warm calls', and
+    from `kept` on the call's own. The first `setup_parts` of the message's tensors are the setup's."""
 
     blocks: Annotated[list[TracedBlock], Field(max_length=100_000)] = []
+    base: _Count = 0
     kept: _Count = 0
+    setup_parts: _Count = 0
     setup: Annotated[list[AnyStep], Field(max_length=100_000)] = []
+    warm: Annotated[list[AnyStep], Field(max_length=10_000)] = []
     call: Annotated[list[AnyStep], Field(max_length=10_000)] = []
     outputs: Annotated[list[View], Field(max_length=1000)] = []
-    setup_parts: _Count = 0
-    """The first parts are the setup's."""
 
 
 class Traced(DeviceReport):

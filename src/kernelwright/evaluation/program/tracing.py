@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from kernelwright.backends.device_addresses import is_device
 from kernelwright.errors import DeviceError
@@ -27,6 +27,9 @@ from kernelwright.evaluation.program.sampled import LIMIT
 from kernelwright.evaluation.program.stream import StreamRecord
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 
+Phase = Literal["setup", "warm", "call"]
+PHASES: tuple[Phase, ...] = ("setup", "warm", "call")
+"""Before the first call; the first call on new weights, in which an author may prepare what later calls use; others."""
 MOST_LAUNCHES = 1000
 MOST_RECORDS = 5000
 
@@ -39,7 +42,7 @@ class TracingGlue(Glue):
     """Accounts for operators and runs none."""
 
     in_call = False
-    """True during a call, in which only operators of the table may be traced."""
+    """True during a call that is repeated, in which only operators of the table may be traced."""
 
     def execute(self, function: Any, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]) -> Any:
         """Runs nothing."""
@@ -78,14 +81,15 @@ class TracingDevice(ProgramDevice):
         self.blocks = DeviceMemory(LIMIT, sparse=True)
         self.runtime = MachineRuntime(self.blocks)
         self.glue = TracingGlue(self.blocks, header["rule"])
-        self._setup: list[Any] = []
-        self._call: list[Any] = []
-        self._parts: list[bytes] = []
-        self._call_parts: list[bytes] = []
+        self._records: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
+        self._parts: dict[Phase, list[bytes]] = {phase: [] for phase in PHASES}
         self._table: list[TracedBlock] = []
-        self._kept = 0
+        self._base = self._kept = 0
         self._numbers: dict[int, int] = {}
-        self._phase = "setup"
+        self._phase: Phase | None = "setup"
+        """None between calls."""
+        self._cold = True
+        """True until a call on the present weights has ended."""
         self._launches = 0
 
     def inputs(self, message: Frame) -> dict[str, Any]:
@@ -108,27 +112,30 @@ class TracingDevice(ProgramDevice):
         return [address, dtype, list(shape), strides, 0, 0]
 
     def _begin(self) -> None:
-        """Starts the trace of a call: its blocks are numbered anew, after those of the setup and the inputs."""
+        """Starts the trace of a call. Its own blocks are numbered anew; those of the setup and of first calls on new
+        weights keep their numbers."""
         if self._phase == "setup":
-            self._kept = len(self._table)
+            self._base = self._kept = len(self._table)
+        self._phase = "warm" if self._cold else "call"
         del self._table[self._kept :]
         self._numbers = {address: n for address, n in self._numbers.items() if n < self._kept}
         for number, (_, place) in enumerate(self._forms):
             if place[0]:
                 block = self.blocks.holding(place[0], 1)
                 block.mark(memory.GIVEN)
-                self._numbers[place[0]] = len(self._table)
-                self._table.append(TracedBlock(kind="input", nbytes=block.nbytes, number=number))
-        self._call, self._call_parts, self._launches = [], [], 0
-        self._phase = "call"
+                if place[0] not in self._numbers:
+                    self._numbers[place[0]] = len(self._table)
+                    self._table.append(TracedBlock(kind="input", nbytes=block.nbytes, number=number))
+        self._records[self._phase], self._parts[self._phase], self._launches = [], [], 0
         self.glue.begin()
-        self.glue.in_call = True
+        self.glue.in_call = not self._cold
         self.runtime.begin_call()
 
     def weights(self, message: Frame) -> dict[str, Any]:
         """Notes the places to which the replayer writes the judge's weights."""
         self._drain()
         header = message.header
+        self._cold = self.glue.fresh_weights = True
         if not header["new"]:
             return {}
         places = [p for p in header["places"] if 0 not in p[2]]
@@ -136,47 +143,50 @@ class TracingDevice(ProgramDevice):
             block = self.blocks.holding(place[0], 1)
             block.mark(memory.FIXED)
             block.given = True
-        self._setup = [r for r in self._setup if r.kind != "weights"]
-        own = [p for p in header["own"] if 0 not in p[2]]
-        views, copies = [self._view(p) for p in header["places"]], [self._view(p) for p in own]
-        self._setup.append(messages.WeightsStep(places=views, own=copies))
-        self.glue.fresh_weights = True
+        setup = [r for r in self._records["setup"] if r.kind != "weights"]
+        own = [self._view(p) for p in header["own"] if 0 not in p[2]]
+        step = messages.WeightsStep(places=[self._view(p) for p in header["places"]], own=own)
+        self._records["setup"] = [*setup, step]
         return {}
 
     def finish(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """Ends a call; returns its facts and its trace, and the bytes that the trace names."""
         self._drain()
-        self._phase, self.glue.in_call, self.glue.fresh_weights = "between", False, False
         report = self.report(self.runtime.end_call(), [])
+        ended, self._phase, self.glue.in_call = self._phase, None, False
         if message.header["places"] is None or self.error:
             return report, []
         trace = Trace(
             blocks=self._table,
-            kept=self._kept,
-            setup=self._setup,
-            call=self._call,
+            base=self._base,
+            kept=self._kept if ended == "call" else len(self._table),
+            setup_parts=len(self._parts["setup"]),
+            setup=self._records["setup"],
+            warm=self._records["warm"],
+            call=self._records["call"] if ended == "call" else [],
             outputs=[self._view(p) for p in message.header["places"]],
-            setup_parts=len(self._parts),
         )
-        parts = [TensorBytes(p, "uint8", (len(p),)) for p in (*self._parts, *self._call_parts)]
-        return {**report, "trace": trace.model_dump()}, parts
+        self._kept, self._cold, self.glue.fresh_weights = trace.kept, False, False
+        parts = [part for phase in PHASES for part in self._parts[phase]]
+        return {**report, "trace": trace.model_dump()}, [TensorBytes(p, "uint8", (len(p),)) for p in parts]
 
     def _note(self, record: Any) -> None:
-        """Adds a record to the setup or the call. Raises `Untraceable` for one between calls, or too many."""
-        kept = self._setup if self._phase == "setup" else self._call
-        if self._phase == "between" and record.kind != "free":
+        """Adds a record to its phase. Raises `Untraceable` for one between calls, or too many."""
+        if self._phase is None:
+            if record.kind == "free":
+                return
             raise Untraceable("it works on the device between calls")
+        kept = self._records[self._phase]
         if len(kept) >= MOST_RECORDS:
             raise Untraceable(f"it has more than {MOST_RECORDS} records")
-        if self._phase != "between":
-            kept.append(record)
+        kept.append(record)
 
     def _part(self, data: bytes) -> int:
-        if self._phase == "setup":
-            self._parts.append(data)
-            return len(self._parts) - 1
-        self._call_parts.append(data)
-        return len(self._parts) + len(self._call_parts) - 1
+        """Returns the number of these bytes among all that the trace names."""
+        if self._phase is None:
+            raise Untraceable("it works on the device between calls")
+        self._parts[self._phase].append(data)
+        return sum(len(self._parts[phase]) for phase in PHASES[: PHASES.index(self._phase) + 1]) - 1
 
     # Places.
 
@@ -235,7 +245,7 @@ class TracingDevice(ProgramDevice):
     def _alloc(self, record: StreamRecord) -> None:
         super()._alloc(record)
         address, nbytes = map(int, record.fields)
-        if self._phase == "between":
+        if self._phase is None:
             return  # only its use in a call would matter
         self._numbers[address] = len(self._table)
         self._table.append(TracedBlock(kind="made", nbytes=nbytes))
@@ -245,8 +255,8 @@ class TracingDevice(ProgramDevice):
         block = self.blocks.at(int(record.fields[0]))
         number = self._numbers.pop(block.address, None) if block is not None and not block.given else None
         super()._free(record)
-        own = number is not None and (self._phase == "setup" or number >= self._kept)
-        if own and number is not None:
+        first = {"setup": 0, None: len(self._table)}.get(self._phase, self._kept)
+        if number is not None and number >= first:  # what an earlier phase made may be freed at any time
             self._note(messages.FreeStep(block=number))
 
     def _op(self, record: StreamRecord) -> None:
