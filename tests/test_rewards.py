@@ -17,6 +17,7 @@ from kernelwright.policies import Answer
 from kernelwright.records import (
     VERDICTS,
     Candidate,
+    Environment,
     Evaluation,
     Finding,
     Message,
@@ -367,3 +368,15 @@ def test_a_judge_is_shown_both_sources_and_the_form() -> None:
     assert system.role == "system"
     for part in (TASK.source, CANDIDATE.text, "compilability:", "correctness:", "speed:", '"reasoning"'):
         assert part in user.content
+
+
+@pytest.mark.parametrize("name", list(REWARDS))
+def test_a_road_may_be_required(name: str) -> None:
+    by_program = evaluation().changed(environment=Environment(road="program"))
+    in_process = evaluation().changed(environment=Environment(road="in-process"))
+    assert value(name, in_process) == value(name, by_program) == value(name, by_program, require_road="program")
+    for found in (in_process, evaluation()):
+        assert value(name, found, require_road="program") == value(name, evaluation("rejected"))
+    assert value(name, evaluation("wrong"), require_road="program") == value(name, evaluation("wrong"))
+    with pytest.raises(ConfigError, match="no road"):
+        value(name, by_program, require_road="programs")

@@ -381,7 +381,7 @@ class Environment(Record):
     road: str = Field(default="", exclude_if=_none)
     """`program` where the candidate's process held no values, `in-process` where it held them."""
     replayed: str = Field(default="", exclude_if=_none)
-    """Launches a call where only launches were repeated, or `no: ` and why they were not."""
+    """What a call consists of where its program was repeated, or `no: ` and why it was not."""
     own_kernel_share: float | None = Field(default=None, exclude_if=_none)
     """The share of a call's device time that the candidate's own kernels take."""
     checked_in_slices: int | None = Field(default=None, exclude_if=_none)
@@ -389,7 +389,7 @@ class Environment(Record):
     sampled_size: str = Field(default="", exclude_if=_none)
     """The size of which a sample of the blocks was run, and what was found there."""
     issue_ms: float | None = Field(default=None, exclude_if=_none)
-    """Median host milliseconds to issue a call."""
+    """Median host milliseconds to issue a call; the least, with messages, where a program was repeated."""
     launch_us: float | None = Field(default=None, exclude_if=_none)
     """Microseconds of an empty launch in the runner."""
     launches_a_call: int | None = Field(default=None, exclude_if=_none)

@@ -94,23 +94,26 @@ def test_an_honest_kernel_is_correct_and_timed(evaluator: Evaluator) -> None:
     assert 0.5 < result.timing.speedup < 5 and result.environment.own_kernel_share == 1.0
 
 
-def test_launches_stand_for_a_candidate(evaluator: Evaluator) -> None:
-    """Judging by launches gives the same speed as running the host code; the usual way reports wrong candidates."""
-    task, asked = Task(task_id="plus", source=TASK, policy="from_scratch"), evaluator.options.changed(replay=True)
+def test_a_program_stands_for_a_candidate(evaluator: Evaluator) -> None:
+    """Repeating the program gives the same speed as running the host code; the first road reports wrong candidates."""
+    task = Task(task_id="plus", source=TASK, policy="from_scratch")
 
-    def by_launches(source: str) -> Evaluation:
+    def asked(source: str, **options: bool) -> Evaluation:
         made = Candidate(sources=(SourceFile(path="candidate.py", content=source),), language="cuda")
-        return evaluator.evaluate(task, made, asked)
+        return evaluator.evaluate(task, made, evaluator.options.changed(**options))
 
-    usual, found = judged(evaluator, text()), by_launches(text())
+    usual, found = asked(text(), replay=False), asked(text())
+    assert usual.environment.road == "in-process" and found.environment.road == "program"
     assert found.verdict == "correct" and found.environment.replayed == "1 launches a call", found.environment
     assert usual.timing is not None and found.timing is not None
     assert 0.85 < found.timing.candidate_ms / usual.timing.candidate_ms < 1.18
-    wrong = by_launches(text(RIGHT.replace("1.f;", "1.01f;")))
-    assert wrong.verdict == "wrong" and wrong.environment.replayed.startswith("no: wrong")
-    faulty = by_launches(text("y[i + (1L << 40)] = 0.f;"))
-    assert faulty.verdict == "runtime_error" and "CUDA error" in faulty.environment.replayed
-    assert by_launches(text()).environment.replayed == "1 launches a call"
+    wrong, faulty = text(RIGHT.replace("1.f;", "1.01f;")), text("y[i + (1L << 40)] = 0.f;")
+    assert asked(wrong).verdict == "wrong" and asked(faulty).verdict == "runtime_error"
+    late = asked(wrong, program_first=False)
+    assert late.verdict == "wrong" and late.environment.replayed.startswith("no: wrong")
+    broken = asked(faulty, program_first=False)
+    assert broken.verdict == "runtime_error" and "CUDA error" in broken.environment.replayed
+    assert asked(text()).environment.replayed == "1 launches a call"
 
 
 NORM = """
@@ -133,7 +136,7 @@ def get_init_inputs():
 def test_a_graph_is_captured_of_the_model_that_was_timed(evaluator: Evaluator) -> None:
     """Calls at other sizes, with other weights and constructor arguments, come between."""
     source = SourceFile(path="candidate.py", content=write(NORM))
-    asked = evaluator.options.changed(timing_seconds=1.0)
+    asked = evaluator.options.changed(timing_seconds=1.0, replay=False)
     found = evaluator.evaluate(Task(task_id="norm", source=NORM), Candidate(sources=(source,), language="cuda"), asked)
     assert found.verdict == "correct" and found.timing is not None
     assert found.environment.cuda_graph == "replayed" and found.timing.graph_ms is not None

@@ -251,7 +251,7 @@ def test_an_exclusive_judgement_has_the_others_memory(gpu: Gpu) -> None:
         assert seat.referee.ask("t", {"kind": "facts"}).header["device"]["name"] == "host"
 
 
-@pytest.mark.parametrize("role", ["referee", "baseline", "gpu_runner", "replayer", "tracer", "runner"])
+@pytest.mark.parametrize("role", ["referee", "baseline", "gpu_runner", "replayer", "handles", "runner"])
 def test_compiled_operators_are_kept_by_who_runs_no_candidate(role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child loads operators that another child compiled, so no candidate may write to that folder."""
     orders: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Candidates judged by their launches alone: traced without a device, replayed in a process that stays."""
+"""Candidates judged on a GPU by their programs: traced without values, repeated in a process that stays."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate.replayer import Replayer
 from kernelwright.evaluation.device import devices
@@ -15,7 +16,6 @@ from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.judge import timing, timing_in_rows
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.text.mentions import obstacle
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 TASK = """
@@ -68,8 +68,16 @@ class ModelNew(nn.Module):
 
 @pytest.fixture(scope="module")
 def evaluator(pool: Pool) -> Iterator[Evaluator]:
-    options = EvalOptions(timing_seconds=0.05, trials=1, timeout=20, replay=True)
+    """Repeats programs, and does not ask the functional machine before."""
+    options = EvalOptions(timing_seconds=0.05, trials=1, timeout=20, program_first=False)
     with Evaluator(options, device="cpu", pool=pool) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def whole(pool: Pool) -> Iterator[Evaluator]:
+    """Judges as `kernelwright eval` does on a GPU."""
+    with Evaluator(EvalOptions(timing_seconds=0.05, trials=1, timeout=20), device="cpu", pool=pool) as made:
         yield made
 
 
@@ -136,7 +144,7 @@ def test_calls_are_timed_either_way(evaluator: Evaluator, measured: list[tuple[s
     assert found.verdict == "correct" and way(found) == "1 launches a call", (found.reason, way(found))
     assert found.timing is not None and found.timing.speedup
     found = judged(evaluator, "y = self.launched('scaled_relu', x, torch.empty_like(x), rows)\nreturn y.clone()")
-    assert found.verdict == "correct" and way(found) == "1 launches and 1 copies or fills a call", way(found)
+    assert found.verdict == "correct" and way(found) == "1 launches and 1 copies, fills or operators a call", way(found)
     assert 0.0 <= (found.environment.own_kernel_share or 0.0) < 1.0
 
 
@@ -165,10 +173,24 @@ def test_a_size_that_others_were_judged_at_is_no_matter(evaluator: Evaluator) ->
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return self.launched('added', x, torch.zeros_like(x), rows)", "1 launches and 1 copies or fills a call"),
-        ("return self.launched('added', x, torch.empty_like(x).zero_(), rows)", "1 launches and 1 copies or fills"),
-        ("return self.launched('across', x.t().contiguous(), torch.empty_like(x), rows)", "1 launches and 1 copies"),
-        ("y = self.launched('scaled_relu', x, torch.empty_like(x), rows)\nreturn y.clone()", "1 launches and 1 copies"),
+        (
+            "return self.launched('added', x, torch.zeros_like(x), rows)",
+            "1 launches and 1 copies, fills or operators a call",
+        ),
+        ("return self.launched('added', x, torch.empty_like(x).zero_(), rows)", "1 launches and 1 copies, fills"),
+        (
+            "return self.launched('across', x.t().contiguous(), torch.empty_like(x), rows)",
+            "1 launches and 1 copies, fills",
+        ),
+        (
+            "y = self.launched('scaled_relu', x, torch.empty_like(x), rows)\nreturn y.clone()",
+            "1 launches and 1 copies, fills",
+        ),
+        (
+            "if self.kept is None: self.kept = torch.empty_like(x)\n"
+            "return self.launched('scaled_relu', x, self.kept, rows).clone()",
+            "1 launches and 1 copies, fills",
+        ),
         (
             "y = self.launched('scaled_relu', x, torch.empty(2, *x.shape, device=x.device)[1], rows)\nreturn y",
             "1 launches a call",
@@ -185,33 +207,31 @@ def test_fills_and_copies_are_repeated_with_them(evaluator: Evaluator, body: str
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("if float(x[0, 0]) > 1e9: return x\n" + PLAIN, "_local_scalar_dense is called"),
-        (PLAIN.replace("x, torch", "x * 1, torch"), "mul is called"),
+        ("if float(x[0, 0]) > 1e9: return x\n" + PLAIN, "it reads values"),
+        ("if x.cpu()[0, 0] > 1e9: return x\n" + PLAIN, "it reads values"),
+        ("try:\n    x.sum().item()\nexcept RuntimeError:\n    pass\n" + PLAIN, "it reads values"),
         (
             "self.calls += 1\nif self.calls > 3: return torch.empty_like(x)\n" + PLAIN,
-            "calls in a row",
+            "differs from call to call",
         ),
         (
             "if self.kept is None: self.kept = torch.empty_like(x)\n"
-            "return self.launched('scaled_relu', x, self.kept, rows).clone()",
-            "neither an input, nor a weight, nor made",
+            "return self.launched('scaled_relu', x, self.kept, rows)",
+            "in no memory that a kernel of the call was given",
         ),
         (
             "self.calls += 1\ny = torch.empty_like(x)\n"
             "for _ in range(self.calls): self.launched('scaled_relu', x, y, rows)\nreturn y",
-            "calls in a row launch different things",
+            "differs from call to call",
         ),
-        (
-            "y = torch.empty_like(x)\nkernels  # cudaMemsetAsync\nreturn self.launched('scaled_relu', x, y, rows)",
-            "uses cudaMem",
-        ),
-        ("self.scale.mul_(1)\n" + PLAIN, "mul_ is called"),
+        ("y = torch.mm(x, x.t())\n" + PLAIN, "computes with mm"),
     ],
 )
 def test_what_does_more_goes_the_usual_way(evaluator: Evaluator, body: str, why: str) -> None:
     found = judged(evaluator, body)
     assert way(found).startswith("no: ") and why in way(found), (found.verdict, found.reason, way(found))
     assert found.verdict in ("correct", "rejected", "wrong"), found.reason
+    assert found.environment.road == "in-process"
 
 
 INLINE = '''
@@ -247,7 +267,7 @@ class ModelNew(nn.Module):
 def test_compiled_host_code_is_traced_too(evaluator: Evaluator) -> None:
     made = Candidate(sources=(SourceFile(path="c.py", content=INLINE),), language="cuda")
     found = evaluator.evaluate(Task(task_id="scaled-relu", source=TASK, policy="from_scratch"), made)
-    assert found.verdict == "correct" and way(found) == "1 launches and 1 copies or fills a call", (
+    assert found.verdict == "correct" and way(found) == "1 launches and 1 copies, fills or operators a call", (
         found.reason,
         way(found),
     )
@@ -274,35 +294,120 @@ def test_a_fault_ends_the_process_and_not_the_next_candidate(evaluator: Evaluato
 def test_a_decoy_beside_a_copy_is_no_answer(evaluator: Evaluator) -> None:
     task = Task(task_id="same", source=TASK.replace("torch.relu(x) * self.scale", "x + 0"), policy="from_scratch")
     body = "self.launched('scaled_relu', x, torch.empty_like(x), rows)\nreturn x.clone()"
-    assert "no memory that a kernel was given" in way(evaluator.evaluate(task, candidate(body)))
+    assert "no memory that a kernel of the call was given" in way(evaluator.evaluate(task, candidate(body)))
 
 
-def test_texts_that_launches_cannot_stand_for() -> None:
-    assert not obstacle(candidate(PLAIN))
-    assert obstacle(candidate("torch.compile(self)\n" + PLAIN)) == "it uses torch.compile"
-    assert obstacle(candidate(PLAIN).changed(language="triton")) == "it is triton"
-    assert not obstacle(candidate("kernels  # cudaGetLastError()\n" + PLAIN))
-
-
-def test_a_replayed_verdict_has_a_name_of_its_own() -> None:
+def test_a_verdict_in_the_process_has_a_name_of_its_own() -> None:
     task = Task(task_id="t", source=TASK)
-    gpu = EvalOptions(backend="gpu")
-    assert gpu.key(task, candidate(PLAIN)) != gpu.changed(replay=True).key(task, candidate(PLAIN))
-    cpu = EvalOptions(backend="cpu")
-    assert cpu.key(task, candidate(PLAIN)) == cpu.changed(replay=True).key(task, candidate(PLAIN))
+    gpu, cpu = EvalOptions(backend="gpu"), EvalOptions(backend="cpu")
+    for changed in ({"replay": False}, {"program_first": False}):
+        assert gpu.key(task, candidate(PLAIN)) != gpu.changed(**changed).key(task, candidate(PLAIN))
+        assert cpu.key(task, candidate(PLAIN)) == cpu.changed(**changed).key(task, candidate(PLAIN))
+
+
+MADE: dict[str, Any] = {"blocks": [{"kind": "made", "nbytes": 16}], "outputs": [[0, "float32", [4], [1], 0, 0, 0]]}
+FILL = {"kind": "fill", "to": [0, 0], "value": 0, "nbytes": 16}
+
+
+def loaded(**more: Any) -> Replayer:
+    replayer = Replayer(HostDevice())
+    replayer.load(Frame({"kind": "load", "keep": False, "trace": {**MADE, **more}, "codes": {}}))
+    replayer.weights(Frame({"kind": "weights"}))
+    return replayer
 
 
 def test_memory_that_still_holds_the_answer_is_not_what_copies_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reused memory may hold the outputs of an earlier call, as they lie in the shared block."""
     answer = torch.arange(4, dtype=torch.float32)
-    replayer = Replayer(HostDevice())
-    replayer.calls.shared = answer.clone().view(torch.uint8)
-    replayer.buffers, replayer.outputs = [("made", 0, 16)], [[0, "float32", [4], [1], 0]]
     ways = dict.fromkeys(("fresh", "late", "reuse", "watch"), False)
     asked = {**ways, "moves": True, "calls": [[]], "inputs": [], "outputs": [[0, "float32", [4]]], "stride": 16}
+    asked["call_seed"] = 0
     monkeypatch.setattr(torch, "empty", lambda *_size, **_how: answer.clone().view(torch.uint8))
     monkeypatch.setattr(devices, "poison", lambda *_: None)
+    replayer = loaded()
+    replayer.calls.shared = answer.clone().view(torch.uint8)
     assert replayer.run(Frame({"kind": "run", **asked}))["idle"] is False
-    replayer.moves = [{"after": 0, "to": [0, "float32", [4], [1], 0], "source": 3.0}]
-    replayer.calls.shared = torch.full((4,), 3.0).view(torch.uint8)
+    replayer = loaded(call=[FILL])
+    replayer.calls.shared = torch.zeros(4).view(torch.uint8)
     assert replayer.run(Frame({"kind": "run", **asked}))["idle"] is True  # a fill alone has made these
+
+
+TENSOR = {"t": [0, "float32", [4], [1], 0, 0, 0]}
+FAR = {"t": [7, "float32", [4], [1], 0, 0, 0]}
+FORGED: list[tuple[dict[str, Any], str]] = [
+    ({**FILL, "to": [7, 0]}, "does not have"),
+    ({**FILL, "nbytes": 17}, "beyond its memory"),
+    ({"kind": "copy", "to": [0, 0], "source": [0, 8], "nbytes": 16}, "beyond its memory"),
+    ({"kind": "upload", "to": [0, 0], "part": 0}, "not sent"),
+    ({"kind": "operator", "name": "neg.default", "arguments": [[FAR], {}], "results": [None]}, "does not have"),
+    ({"kind": "operator", "name": "mm.default", "arguments": [[TENSOR, TENSOR], {}], "results": [None]}, "no glue"),
+    (
+        {"kind": "operator", "name": "from_file.default", "arguments": [["/etc/passwd"], {}], "results": []},
+        "no program",
+    ),
+    (
+        {"kind": "launch", "module": "m", "entry": "k", "grid": [1, 1, 1], "block": [1, 1, 1], "shared_bytes": 0}
+        | {"args": ["00" * 8], "pointers": [[0, 0, 7, 0]]},
+        "does not fit its code",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "why"), FORGED)
+def test_a_record_names_no_other_memory_and_no_other_operator(record: dict[str, Any], why: str) -> None:
+    with pytest.raises(TaskError, match=why):
+        loaded(call=[record])
+
+
+FORGES = """
+import gc
+stream = next(o for o in gc.get_objects() if type(o).__name__ == "RecordStream")
+stream.write("copy", {address}, 0x2000_0000_0000, 64)
+"""
+
+
+@pytest.mark.parametrize("address", ["0x28F0_0000_0000", "0x2000_7000_0000", "0x7fff_0000_0000", "id(stream)"])
+def test_a_forged_record_is_a_fault(whole: Evaluator, address: str) -> None:
+    """Device memory of another candidate, host memory: whatever is not a block of its own."""
+    found = judged(whole, FORGES.format(address=address).replace("\n", "\n").strip() + "\n" + PLAIN)
+    assert found.verdict in ("runtime_error", "rejected"), (found.verdict, found.reason)
+    assert found.environment.road == "program"
+
+
+def test_the_program_decides_before_a_gpu_is_touched(whole: Evaluator) -> None:
+    cheating = "y = self.launched('scaled_relu', x, torch.empty_like(x), rows)\nreturn torch.relu(x) * self.scale"
+    found = judged(whole, cheating)
+    assert found.verdict == "rejected" and found.environment.road == "program", (found.verdict, found.reason)
+    assert "program" in found.environment.gpu_seconds and "construct" not in found.environment.gpu_seconds
+    wrong = judged(whole, PLAIN, wrong="1.01f *")
+    assert wrong.verdict == "wrong" and list(wrong.environment.gpu_seconds) == ["program"]
+
+
+def test_a_right_candidate_goes_by_program(whole: Evaluator) -> None:
+    found = judged(whole, PLAIN)
+    assert found.verdict == "correct" and found.environment.road == "program", (found.reason, way(found))
+    assert found.timing is not None and found.environment.issue_ms is not None
+    assert {"program", "construct"} <= set(found.environment.gpu_seconds)
+
+
+def test_what_only_fails_at_other_sizes_is_right_by_its_program_or_not_at_all(whole: Evaluator) -> None:
+    """The declared size is too large to run on the functional machine, and smaller ones are wrong."""
+    task = Task(task_id="many", source=TASK.replace("24, 40", "4096, 40"), policy="from_scratch")
+    right = "if rows < 2048: return self.launched('across', x, torch.empty_like(x), rows)\n" + PLAIN
+    found = whole.evaluate(task, candidate(right))
+    assert found.verdict == "correct" and found.environment.road == "program", (found.reason, way(found))
+    assert "shape-specialised" in [f.rule for f in found.findings]
+    reads = whole.evaluate(
+        task, candidate(right.replace("return self.launched('scaled", "x[0, 0].item()\nreturn self.launched('scaled"))
+    )
+    assert reads.verdict == "wrong" and "it reads values" in way(reads), (reads.verdict, reads.reason)
+
+
+def test_what_the_first_call_on_new_weights_prepares_is_prepared_again(whole: Evaluator) -> None:
+    scaled = "scaled_relu[(rows * x.shape[1] + 127) // 128, 128](x, self.kept, y, rows, x.shape[1])\nreturn y"
+    body = "if self.calls != {key}:\n    self.kept, self.calls = self.scale * 2, {key}\n"
+    text = body + "y = torch.empty_like(x)\nkernels." + scaled
+    follows = judged(whole, text.format(key="self.scale._version"), "0.5f *")
+    assert follows.verdict == "correct" and way(follows) == "1 launches a call", (follows.reason, way(follows))
+    stays = judged(whole, text.format(key="1"), "0.5f *")
+    assert stays.verdict != "correct", way(stays)

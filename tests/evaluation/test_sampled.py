@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import resource
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import torch
 
 from kernelwright.backends.triton import triton_support
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.candidate import sparse_tensors
 from kernelwright.evaluation.judge import large_sizes
 from kernelwright.evaluation.judge.worker import PLAN_BUDGET, Worker
 from kernelwright.evaluation.options import SMALL_BUDGET
@@ -255,49 +250,6 @@ def test_a_stated_size_that_is_too_large_is_sampled(evaluator: Evaluator) -> Non
     wrong = evaluator.evaluate(task, simple(BY_ROW.replace("ROW", "z"), LAUNCH_ROWS.format(grid="(1, 1, x.shape[0])")))
     assert wrong.verdict == "runtime_error" and wrong.findings[0].workload == "huge (sampled)"
     assert "grid.z is 65536" in wrong.reason
-
-
-def _resident_mb() -> float:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
-
-
-def test_large_tensors_take_no_memory_until_they_are_touched(tmp_path: Path) -> None:
-    before, here = _resident_mb(), os.getcwd()
-    os.chdir(tmp_path)
-    try:
-        x = sparse_tensors.filled(torch.arange(1000), (1 << 16, 1 << 14))
-    finally:
-        os.chdir(here)
-    y = sparse_tensors.zeros((1 << 16, 1 << 14), torch.float32, (1, 1 << 16))
-    assert _resident_mb() - before < 64 and not list(tmp_path.iterdir())
-    tile = sparse_tensors._TILE * 2 // 8
-    assert x[0, 7] == 7 and x[1, 3] == ((1 << 14) + 3) % 1000
-    assert x.reshape(-1)[5 * tile + 1234] == 1234 % 1000
-    x[1, 3] = -1
-    assert x[0, 3] == 3 and x.reshape(-1)[tile + 3] == 3, "what is written is no other place's"
-    y[-1, -1] = 2
-    assert y[-1, -1] == 2 and y[0, 0] == 0 and y.stride() == (1, 1 << 16)
-
-
-def test_operators_over_large_tensors_give_shapes() -> None:
-    with sparse_tensors.SparseOperators() as mode, torch.no_grad():
-        small = torch.ones(3, 4)
-        assert float((small * 2).sum()) == 24 and not mode.doubtful
-        x = torch.empty(1 << 16, 1 << 16)
-        assert mode.doubtful and x.fill_(1.0) is x and x.view(1 << 8, -1).shape == (1 << 8, 1 << 24)
-        assert x.t().contiguous().stride() == (1 << 16, 1) and x.to(torch.bfloat16).dtype == torch.bfloat16
-        assert torch.nn.functional.linear(torch.ones(1, 1 << 16), x).shape == (1, 1 << 16)
-        out = torch.empty(1 << 16, 1 << 16)
-        assert torch.add(x, 1, out=out) is out
-        assert (small + x[:3, :4]).shape == (3, 4) and not mode.asked
-        wide = torch.ones(1 << 15, 1) + torch.ones(1, 1 << 15)
-        assert wide.shape == (1 << 15, 1 << 15), "two small ones make a large one"
-        for question in (lambda: x.sum().item(), lambda: torch.equal(x, x), lambda: x.nonzero()):
-            mode.asked = False
-            with pytest.raises(sparse_tensors.Undecided):
-                question()
-            assert mode.asked
 
 
 TRITON = """

@@ -432,7 +432,9 @@ def test_a_kernel_with_sums_in_a_row_is_correct_and_says_what_was_forgiven(pool:
 
 
 def test_the_referee_looks_twice_as_well(pool: Pool) -> None:
-    with Evaluator(EvalOptions(seed=3, timeout=30, trials=1, timing_seconds=0), device="cpu", pool=pool) as evaluator:
+    """The candidate adds on the host what lies on a device: only a runner whose device is the host runs it."""
+    options = EvalOptions(seed=3, timeout=30, trials=1, timing_seconds=0, program_first=False)
+    with Evaluator(options, device="cpu", pool=pool) as evaluator:
         result = evaluated(evaluator, TORCH, SIZE, "libraries")
         assert result.verdict == "correct" and result.backend == "host", result.reason
         assert sum(w.forgiven for w in result.workloads) > 0, result.workloads

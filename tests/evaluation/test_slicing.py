@@ -95,7 +95,7 @@ def test_parts_are_all_rows_once(rows: int, step: int) -> None:
 
 
 def test_a_size_without_room_is_checked_in_slices(pool: Pool) -> None:
-    options = EvalOptions(trials=2, gpu_memory_gb=BETWEEN, timing_seconds=0.05)
+    options = EvalOptions(trials=2, gpu_memory_gb=BETWEEN, timing_seconds=0.05, program_first=False)
     with Evaluator(options, device="cpu", pool=pool) as small:
         right = judged(small, model("return torch.relu(x) * self.scale"))
         late = judged(small, model("y = torch.relu(x) * self.scale\nif x.shape[0] == 48: y[41, 7] += 1.0\nreturn y"))

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.machine import driver
+from kernelwright.machine import LaunchAttributes, driver
 from kernelwright.machine.runtime import CallFacts, LaunchRecord
+
+_PLAIN = LaunchAttributes()
 
 
 def architecture() -> str:
@@ -80,10 +82,17 @@ class GpuRuntime:
         block: tuple[int, ...],
         shared_bytes: int,
         args: Sequence[bytes],
+        *,
+        own_shared: bool = True,
+        attributes: LaunchAttributes = _PLAIN,
     ) -> None:
-        """Launches a kernel of the plain form on the current stream."""
+        """Launches a kernel on the current stream. Raises `DeviceError`, and ValueError for a cluster, which only the
+        driver's extended launch has."""
+        if attributes.cluster:
+            raise ValueError("a cluster's size is no part of a plain launch")
         stream = torch.cuda.current_stream().cuda_stream
-        driver.launch(program.function(kernel), grid, block, shared_bytes, args, stream)
+        function = program.function(kernel)
+        driver.launch(function, grid, block, shared_bytes, args, stream, attributes.cooperative)
         self._direct[kernel] = self._direct.get(kernel, 0) + 1
 
     def begin_call(self) -> None:

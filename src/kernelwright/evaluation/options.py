@@ -19,7 +19,7 @@ PROTOCOL = 10
 """The protocol's version, part of every key. Raised whenever verdicts of earlier versions can no longer be trusted."""
 
 
-_GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb", "replay")
+_GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb", "replay", "program_first")
 _CPU_ONLY = ("sample_large", "small_sizes")
 
 MAX_TRIALS, MAX_SECONDS, MAX_MEMORY_MB, MAX_MEMORY_GB = 100, 86_400.0, 2**30, 2.0**20
@@ -92,9 +92,12 @@ class EvalOptions(Record):
     gpu_memory_gb: float = Field(default=0.0, ge=0, le=MAX_MEMORY_GB, allow_inf_nan=False)
     """Device memory in GB that judging one candidate may take; 0 for all free memory. A size that needs more is not
     run."""
-    replay: bool = False
-    """On a GPU: check and time a candidate by its launches alone, if they stand for its host code (`launches_alone`).
-    The host code itself is then left to the functional machine, which is to be asked before (`cpu_first`)."""
+    program_first: bool = True
+    """On a GPU: judge a candidate by its program on the functional machine before a GPU is touched (`program_first`).
+    A caller that has asked the functional machine itself turns this off (`cpu_first`)."""
+    replay: bool = True
+    """On a GPU: check and time a candidate by repeating its program, if that does not depend on values
+    (`repeated_program`). False runs its host code on the GPU, in the process that holds the values."""
     strict_kernelbench: bool = False
     """Reproduce KernelBench's own verdict, in one process with the reference: a claim, not a protected verdict."""
     kernelbench_tolerance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -123,9 +126,8 @@ class EvalOptions(Record):
         fields["backend"] = self.resolved()
         for name in _GPU_ONLY if fields["backend"] == "cpu" else _CPU_ONLY:
             del fields[name]
-        for name in ("small_sizes", "replay"):
-            if not getattr(self, name):
-                fields.pop(name, None)
+        if not self.small_sizes:
+            fields.pop("small_sizes", None)
         if not self.strict_kernelbench:
             del fields["strict_kernelbench"], fields["kernelbench_tolerance"]
         fields["policy"] = self.policy or task.policy

@@ -103,7 +103,13 @@ class DeviceProgram:
 
 
 def launch(
-    function: int, grid: Sequence[int], block: Sequence[int], shared_bytes: int, args: Sequence[bytes], stream: int
+    function: int,
+    grid: Sequence[int],
+    block: Sequence[int],
+    shared_bytes: int,
+    args: Sequence[bytes],
+    stream: int,
+    cooperative: bool = False,
 ) -> None:
     """Launches a CUfunction on a stream; missing dimensions of `grid` and `block` are 1."""
     if shared_bytes > _UNASKED_SHARED:
@@ -112,6 +118,9 @@ def launch(
     pointers = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(v) for v in values])
     three = [(*size, 1, 1)[:3] for size in (grid, block)]
     sizes = [ctypes.c_uint(int(n)) for n in (*three[0], *three[1], shared_bytes)]
+    if cooperative:
+        check(load().cuLaunchCooperativeKernel(ctypes.c_void_p(function), *sizes, ctypes.c_void_p(stream), pointers))
+        return
     check(load().cuLaunchKernel(ctypes.c_void_p(function), *sizes, ctypes.c_void_p(stream), pointers, None))
 
 

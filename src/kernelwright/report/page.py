@@ -153,7 +153,8 @@ def _evidence(e: Evaluation) -> str:
         parts.append(f'<p class="dim">library operators: {_e(", ".join(e.library_ops))}</p>')
     s = e.seconds
     speed = f"{e.timing.candidate_ms:.4g} ms" if e.timing else "speed not measured"
-    facts = (e.backend, e.sandbox, f"build {s.build:.2f} s, check {s.check:.2f} s", speed, e.candidate_id[:12])
+    way = (e.backend, *([f"road: {e.environment.road}"] if e.environment.road else []), e.sandbox)
+    facts = (*way, f"build {s.build:.2f} s, check {s.check:.2f} s", speed, e.candidate_id[:12])
     parts.append(f'<p class="dim">{_e(" · ".join(facts))}</p>')
     if e.log:
         parts.append(f"<pre>{_e(e.log)}</pre>")

@@ -81,6 +81,9 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
     out.print(f"{_styled(evaluation.verdict)}  {escape(evaluation.reason)}".rstrip(), soft_wrap=True)
     if evaluation.environment.protocol:
         out.print(_CLAIMED, soft_wrap=True)
+    if (road := evaluation.environment.road) and evaluation.backend != "cpu":
+        told = "; ".join(filter(None, (f"road: {road}", evaluation.environment.replayed)))
+        out.print(f"[dim]{escape(told)}[/]", soft_wrap=True)
     lines = candidate.text.splitlines()
     deciding = [f for f in evaluation.findings if f.evidence[:200] in evaluation.reason]
     for finding in deciding[:1]:

@@ -6,8 +6,9 @@
 All take an `Evaluation`, or None for an answer without a candidate, and parameters of their own. Harness errors and
 unsupported candidates give no reward (value None) rather than zero: nothing was learnt about the candidate. A candidate
 with a rejecting finding gets nothing, whatever its speed and verdict. A correct candidate that was not timed gets the
-correctness part only; with `timed_only` it gets no reward if a time in the formula is missing. Each function names its
-formula and paper.
+correctness part only; with `timed_only` it gets no reward if a time in the formula is missing. With
+`require_road="program"` a correct candidate that was judged in the process that holds the values gets what a rejected
+one gets. Each function names its formula and paper.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import Field
 
 from kernelwright.errors import ConfigError, did_you_mean
-from kernelwright.records import Evaluation, Record
+from kernelwright.records import Evaluation, Finding, Record
 
 
 class Reward(Record):
@@ -43,6 +44,8 @@ RewardFunction = Callable[..., Reward]
 PER_ANSWER = ("judge", "own_share")
 """Arguments that differ between answers, and so are not parameters of a run."""
 
+ROADS = ("program",)
+"""Roads that `require_road` can name (`Environment.road`)."""
 _UNJUDGED = ("harness_error", "unsupported")
 _COMPILED = ("correct", "wrong", "runtime_error", "timeout")
 
@@ -57,6 +60,7 @@ def stanford(
     judge: float | None = None,
     judge_weight: float = 0.5,
     timed_only: bool = False,
+    require_road: str = "",
 ) -> Reward:
     """`compiled + correct + speed * min(eager/own, cap) + judge_weight * judge`; each term needs the one before it.
 
@@ -65,6 +69,7 @@ def stanford(
     `annealed_judge_weight` says when to stop paying it. Raises `ConfigError`.
     """
     _check_finite(compiled=compiled, correct=correct, speed=speed, cap=cap, judge_weight=judge_weight)
+    evaluation = _on_road(evaluation, require_road)
     version, facts = "stanford-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
@@ -110,10 +115,16 @@ def annealed_judge_weight(
 
 
 def kevin(
-    evaluation: Evaluation | None, *, correct: float = 0.3, cap: float | None = None, timed_only: bool = False
+    evaluation: Evaluation | None,
+    *,
+    correct: float = 0.3,
+    cap: float | None = None,
+    timed_only: bool = False,
+    require_road: str = "",
 ) -> Reward:
     """`0.3 + eager/own` if correct, else 0 (arXiv 2507.11948; the paper has no cap, 10 is a sensible `cap`)."""
     _check_finite(correct=correct, cap=cap)
+    evaluation = _on_road(evaluation, require_road)
     version, facts = "kevin-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
@@ -131,6 +142,7 @@ def drkernel(
     scale: float = 1.0,
     share: float = 1.0,
     timed_only: bool = False,
+    require_road: str = "",
 ) -> Reward:
     """`scale * (1 + min(eager/own, cap) + share * PR)` if correct, else 0 (arXiv 2602.05885; its code: scale 0.5).
 
@@ -138,6 +150,7 @@ def drkernel(
     given, else the evaluation's `own_kernel_share`, else 0. `share=0` drops the term, as in the paper's ablation.
     """
     _check_finite(cap=cap, scale=scale, share=share)
+    evaluation = _on_road(evaluation, require_road)
     version, facts = "drkernel-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
@@ -152,7 +165,12 @@ def drkernel(
 
 
 def cuda_agent(
-    evaluation: Evaluation | None, *, margin: float = 0.05, continuous: bool = False, timed_only: bool = False
+    evaluation: Evaluation | None,
+    *,
+    margin: float = 0.05,
+    continuous: bool = False,
+    timed_only: bool = False,
+    require_road: str = "",
 ) -> Reward:
     """Milestones (arXiv 2602.24286): -1 wrong, 1 correct, 2 more than `margin` faster than eager, 3 than both.
 
@@ -160,6 +178,7 @@ def cuda_agent(
     `continuous` is the paper's ablation: compile/own, or -1.
     """
     _check_finite(margin=margin)
+    evaluation = _on_road(evaluation, require_road)
     version, facts = "cuda_agent-3", _facts(evaluation)
     needs = ("compile_speedup",) if continuous else ("speedup", "compile_speedup")
     if unpaid := _unjudged(evaluation, version, facts, needs if timed_only else ()):
@@ -179,9 +198,12 @@ def cuda_agent(
     return _sum(parts, facts, version)
 
 
-def makora(evaluation: Evaluation | None, *, delta: float = 1.8, timed_only: bool = False) -> Reward:
+def makora(
+    evaluation: Evaluation | None, *, delta: float = 1.8, timed_only: bool = False, require_road: str = ""
+) -> Reward:
     """`sigmoid(1 + compile/own - delta)` if correct, else 0 (arXiv 2602.11000): a kernel at par gets 0.55."""
     _check_finite(delta=delta)
+    evaluation = _on_road(evaluation, require_road)
     version, facts = "makora-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("compile_speedup",) if timed_only else ()):
         return unpaid
@@ -224,6 +246,23 @@ def _check_finite(**parameters: float | None) -> None:
     for name, value in parameters.items():
         if value is not None and not math.isfinite(value):
             raise ConfigError(f"the reward's parameter {name} = {value} is no finite number")
+
+
+def _on_road(evaluation: Evaluation | None, road: str) -> Evaluation | None:
+    """Returns an evaluation as rejected if it is correct by another road than the required one; "" requires none.
+
+    Raises `ConfigError` for a road that there is not.
+    """
+    if not road:
+        return evaluation
+    if road not in ROADS:
+        raise ConfigError(f"there is no road {road!r}", hint=did_you_mean(road, ROADS, f"roads: {', '.join(ROADS)}"))
+    if evaluation is None or not _correct(evaluation) or evaluation.environment.road == road:
+        return evaluation
+    evidence = f"judged {evaluation.environment.road or 'by an unknown road'}, and not by {road}"
+    finding = Finding(rule="road", evidence=evidence, severity="reject")
+    findings = (*evaluation.findings, finding)
+    return evaluation.changed(verdict="rejected", reason=evidence, findings=findings, timing=None)
 
 
 def _unjudged(

@@ -21,10 +21,12 @@ import numpy as np
 
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
-from kernelwright.evaluation.judge import launches_alone, rules, timing, timing_in_rows
+from kernelwright.evaluation.judge import program_first, repeated_program, rules, timing, timing_in_rows
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.checked_call import CheckedCall, check_outputs, settle
 from kernelwright.evaluation.judge.gpu_case import CallWay, CheckWay, GpuCase, call, compared
+from kernelwright.evaluation.judge.program_first import First
+from kernelwright.evaluation.judge.repeated_program import RepeatedProgram
 from kernelwright.evaluation.judge.trial_choice import value_kinds
 from kernelwright.evaluation.judge.verdict import (
     SIZE_RULES,
@@ -40,7 +42,7 @@ from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
 from kernelwright.evaluation.processes.messages import CallLaunches, CallState, LaunchFacts
 from kernelwright.evaluation.text.library_ops import allowed
-from kernelwright.evaluation.trials import Trial, TrialData
+from kernelwright.evaluation.trials import TaskPlan, Trial, TrialData
 from kernelwright.records import (
     LIBRARIES,
     Distribution,
@@ -74,58 +76,75 @@ HIDDEN_US = 50.0
 device time."""
 
 
-def judge_on_gpu(case: Case, gpu: Gpu, exclusive: bool = False) -> Evaluation:
+def judge_on_gpu(case: Case, gpu: Gpu, exclusive: bool = False, small: TaskPlan | None = None) -> Evaluation:
     """Returns one evaluation, timed when it is `correct`. Raises `TaskError` and `HarnessError` as `small_sizes.judge`.
 
-    Untimed work holds a shared lease, unless `exclusive` asks for an exclusive one or the task needs much memory.
+    With the plan of `small` sizes, the functional machine decides first (`program_first`). Untimed work holds a shared
+    lease, unless `exclusive` asks for an exclusive one or the task needs much memory.
     """
-    started, began = time.monotonic(), time.time()
+    started = time.monotonic()
     advice, problem = case.reading.advice.findings, case.reading.problem
-    attempt = Attempt(failed=problem)
-    elements = _main_size(case).elements
-    laid = ROWS_BYTES if elements <= MOST_IN_ROWS else PAIR_BYTES
-    gpu.expect(case.task.content_hash, (LEAST_BYTES + (laid if case.options.replay else 0)) * elements)
-    if problem is None:
-
-        def tried(exclusive: bool) -> Attempt:
-            return _attempt(case, gpu, exclusive)
-
-        def by_launches() -> tuple[Attempt | None, str]:
-            return _replayed(case, gpu)
-
-        (quick, why), first = (
-            _with_headroom(by_launches) if case.options.replay and not exclusive else ((None, ""), 0.0)
-        )
-        if quick is not None:
-            quick.waited += first
-            return evaluation(case, quick, advice, started, _backend(gpu))
-        attempt, lost = _with_headroom(lambda: tried(exclusive))
-        attempt.waited += first + lost
-        if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
-            attempt = _second(attempt, tried(exclusive=True))
-        if why:
-            attempt.note(replayed=f"no: {why}"[:300])
+    attempt, first = Attempt(failed=problem), None
+    if problem is None and small is not None and case.options.program_first:
+        first = program_first.judged(case, small, _main_size(case))
+    if first is not None and first.final:
+        attempt = first.attempt
+    elif problem is None:
+        attempt = _on_the_gpu(case, gpu, exclusive, first)
+    if first is not None:
+        stages = {**attempt.environment.gpu_seconds, "program": round(first.seconds, 3)}
+        attempt.note(gpu_seconds=stages)
     if attempt.failed is None:
         attempt.failed = guard_verdict(advice)
     return evaluation(case, attempt, advice, started, _backend(gpu))
+
+
+def _on_the_gpu(case: Case, gpu: Gpu, exclusive: bool, first: First | None) -> Attempt:
+    """Judges a candidate by its program, if that can be repeated, and else in a runner on the GPU."""
+    began = time.time()
+    elements = _main_size(case).elements
+    laid = ROWS_BYTES if elements <= MOST_IN_ROWS else PAIR_BYTES
+    gpu.expect(case.task.content_hash, (LEAST_BYTES + (laid if case.options.replay else 0)) * elements)
+    repeats = case.options.replay and not exclusive
+    (quick, why), before = _with_headroom(lambda: _by_program(case, gpu)) if repeats else ((None, ""), 0.0)
+    if quick is not None:
+        quick.waited += before
+        quick.findings += [f for f in [first.specialised() if first is not None else None] if f is not None]
+        return quick
+    if first is not None and first.program_only:
+        attempt = first.attempt  # what holds values must not overturn what held none
+        attempt.note(replayed=f"no: {why}"[:300] if why else "")
+        return attempt
+
+    def tried(exclusive: bool) -> Attempt:
+        return _attempt(case, gpu, exclusive)
+
+    attempt, lost = _with_headroom(lambda: tried(exclusive))
+    attempt.waited += before + lost
+    if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
+        attempt = _second(attempt, tried(exclusive=True))
+    if why:
+        attempt.note(replayed=f"no: {why}"[:300])
+    return attempt
 
 
 def _backend(gpu: Gpu) -> str:
     return "gpu" if gpu.device["name"] == "cuda" else "host"
 
 
-def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
-    """Judges a candidate by replaying its launches. Returns the attempt if the candidate was right.
+def _by_program(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
+    """Judges a candidate by repeating its program. Returns the attempt if the candidate was right.
 
     Otherwise returns None and the reason why a runner on the GPU must decide. Raises `TooLarge` if a retry may have
     more memory.
     """
-    why = "it has gradients" if wants_gradients(case.task.source) else case.reading.advice.obstacle
+    why = "it has gradients" if wants_gradients(case.task.source) else ""
+    why = why or ("" if case.candidate.language == "cuda" else f"it is {case.candidate.language}")
     why = why if case.options.baselines and case.options.timing_seconds > 0 else "no baseline is timed"
     if why or guard_verdict(case.reading.advice.findings) is not None:
         return None, why
     attempt, rng = Attempt(), np.random.default_rng(case.seed)
-    session = launches_alone.ReplayClient(case, gpu)
+    session = RepeatedProgram(case, gpu)
     attempt.level = session.level
     bench = GpuCase(case, gpu, session, attempt, rng, _main_size(case), value_kinds(case.plan))
     try:
@@ -138,6 +157,7 @@ def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
             with contextlib.nullcontext() if bench.seat.headroom else bench.has("exclusive"):
                 _full_size(bench)
             session.release()
+        session.confirm()
     except Failed as ended:
         return None, ended.reason
     except TooLarge as error:
@@ -149,8 +169,8 @@ def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
     if failed is not None:
         return None, f"{failed.verdict}: {failed.reason}"
     _note_session(attempt, bench)
-    attempt.note(replayed=launches_alone.note(session.trace))
-    if not session.trace["moves"]:
+    attempt.note(road=session.road, replayed=repeated_program.note(session), issue_ms=round(session.issue_ms, 4))
+    if not session.moves:
         attempt.note(own_kernel_share=1.0)
     attempt.log = log_of(session, attempt)
     return attempt, ""
@@ -174,6 +194,7 @@ def _attempt(case: Case, gpu: Gpu, exclusive: bool) -> Attempt:
     runner = gpu.runner(programs=words.starts_programs, streams=words.has_streams)
     session = CandidateClient(case.candidate, case.reading, case.options, case.pool, case.builder, runner)
     attempt.level = session.level
+    attempt.note(road=session.road)
     bench = GpuCase(case, gpu, session, attempt, rng, _main_size(case), value_kinds(case.plan))
     try:
         session.load(case.task)
@@ -305,7 +326,7 @@ def _prepare(bench: GpuCase, randomise: bool) -> None:
         with bench.has("exclusive" if _tunes(bench) else "shared"):
             bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
             made = "" if bench.replayed else bench.session.make(data, weight_seed, keep=False)
-    if isinstance(bench.session, launches_alone.ReplayClient):  # its host code needs no GPU, and so no lease
+    if isinstance(bench.session, RepeatedProgram):  # its host code needs no GPU, and so no lease
         bench.session.layout = answer.header
         made = bench.session.make(data, weight_seed, keep=False)
     if answer.header["slice_rows"]:

@@ -78,7 +78,7 @@ def look(case: Case, size: Workload, trial: Trial) -> Look:
         return Look(f"{size.name}: not looked at ({outline})")
     limits = case.options.model_copy(update={"timeout": min(case.options.timeout, SECONDS)})
     bounds = ChildLimits(int(SECONDS * 2) + 5, ADDRESSES_MB, resident_mb=RESIDENT_MB + _RUNNER_MB)
-    session = ProgramClient(case, limits, sampled=bounds)
+    session = ProgramClient(case, limits, "sampled_device", bounds)
     ended: Failed | None = None
     facts: Called | None = None
     try:

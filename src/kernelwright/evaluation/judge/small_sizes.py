@@ -56,24 +56,32 @@ def judge(case: Case) -> Evaluation:
     advice = case.reading.advice.findings
     if case.reading.problem is not None:
         return evaluation(case, Attempt(failed=case.reading.problem), advice, started)
+    attempt, trials = attempted(case)
+    if attempt.failed is None:
+        attempt.failed = guard_verdict(advice)
+    for size in large_sizes.sizes_to_sample(case, trials) if attempt.launches else ():
+        if attempt.failed is None:
+            look_at_large(case, attempt, size, trials[0])
+    return evaluation(case, attempt, advice, started)
+
+
+def attempted(case: Case) -> tuple[Attempt, list[Trial]]:
+    """Calls a candidate at the plan's sizes, and at the declared one to tell specialised code from wrong code."""
     small = case.options.small_sizes
     limit = (SMALL_BUDGET["element_budget"], SMALL_BUDGET["flop_budget"]) if small else None
     trials = trial_list(case.plan, case.options.trials, case.seed, limit or (DECLARED_ELEMENTS, DECLARED_FLOPS))
     attempt = _run(case, trials)
     failed, trial = attempt.failed, attempt.trial
-    if failed is not None and trial is not None and _size_may_be_why(failed, trial):
+    if failed is not None and trial is not None and size_may_be_why(failed, trial):
         attempt = _at_declared_size(case, attempt, limit or (ESCALATE_ELEMENTS, ESCALATE_FLOPS))
     if attempt.failed is None:
-        attempt.failed = idle_kernels(attempt) or guard_verdict(advice)
+        attempt.failed = idle_kernels(attempt)
     elif attempt.failed.verdict == "unsupported":
         attempt.failed = with_policy(attempt.failed, case.rule)
-    for size in large_sizes.sizes_to_sample(case, trials) if attempt.launches else ():
-        if attempt.failed is None:
-            _look_at_large(case, attempt, size, trials[0])
-    return evaluation(case, attempt, advice, started)
+    return attempt, trials
 
 
-def _look_at_large(case: Case, attempt: Attempt, size: Workload, trial: Trial) -> None:
+def look_at_large(case: Case, attempt: Attempt, size: Workload, trial: Trial) -> None:
     """Runs a sample of a right candidate's blocks at a size of its task that is too large to run whole."""
     seen = large_sizes.look(case, size, trial)
     if not attempt.environment.sampled_size:
@@ -151,7 +159,7 @@ def _stillborn(case: Case) -> Attempt | None:
     return attempt
 
 
-def _size_may_be_why(failed: Failed, trial: Trial) -> bool:
+def size_may_be_why(failed: Failed, trial: Trial) -> bool:
     """Tells whether a failure could come from a size that the candidate was not written for."""
     if trial.workload.scope == "declared":
         return False

@@ -1,8 +1,8 @@
-"""Times replayed launches, with an exclusive lease only while the clock runs.
+"""Times repeated programs, with an exclusive lease only while the clock runs.
 
 Contents of all calls of a pass are laid out in the shared blocks before, and outputs are verified after, both under a
 shared lease. In between, candidate and baseline take turns in the order A B B A, as in `timing`, each row of calls on
-contents that neither has seen. This works only if launches are replayed (`launches_alone`): a candidate's host code
+contents that neither has seen. This works only if programs are repeated (`repeated_program`): a candidate's host code
 could read the contents of later calls.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import timing
 from kernelwright.evaluation.judge.gpu_case import PLAIN, CheckWay, GpuCase, Outputs, compared, compared_row, filled
-from kernelwright.evaluation.judge.launches_alone import ReplayClient
+from kernelwright.evaluation.judge.repeated_program import RepeatedProgram
 from kernelwright.evaluation.judge.timing import SHORT_MS, VERIFY_ALL, TimedSamples
 from kernelwright.evaluation.processes.messages import CallTimes
 from kernelwright.records import Distribution, WorkloadResult
@@ -95,7 +95,7 @@ def _in_the_usual_way(bench: GpuCase) -> None:
 
     That path cannot separate the kernels' share from fills and copies, so candidates that use them are `unsupported`.
     """
-    if isinstance(bench.session, ReplayClient) and bench.session.trace["moves"]:
+    if isinstance(bench.session, RepeatedProgram) and bench.session.moves:
         bench.attempt.failed = Failed("unsupported", "it fills or copies, and its calls are not laid out")
     elif bench.attempt.failed is None:
         timing.timed(bench)
@@ -163,7 +163,7 @@ def _one_by_one(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSampl
 def _own_share(bench: GpuCase, laid: Pass, first: int, count: int, samples: TimedSamples) -> None:
     """Measures the share of a call's device time that is not torch's fills and copies."""
     share, session = 1.0, bench.session
-    if isinstance(session, ReplayClient) and session.trace["moves"] and samples.times["candidate"]:
+    if isinstance(session, RepeatedProgram) and session.moves and samples.times["candidate"]:
         facts = _measured(bench, laid, "candidate", first, count, moves=True)
         share = max(0.0, 1.0 - facts.times.device_ms / min(samples.times["candidate"]))
         if facts.idle:

@@ -84,7 +84,8 @@ class Worker:
         with self.oracles.lent(task) as oracle:
             case = Case(task, candidate, reading, options, self.builder, self.devices, seed, plan, oracle)
             if self.gpu is not None and candidate.language != "cpp":  # C++ candidates have no kernels for a GPU
-                return judge_on_gpu(case, self.gpu, exclusive)
+                first = self.plan(task, SMALL_BUDGET) if options.program_first else None
+                return judge_on_gpu(case, self.gpu, exclusive, first)
             return judge(case)
 
     def plan(self, task: Task, budget: dict[str, int] | None = None) -> TaskPlan:

@@ -25,7 +25,7 @@ from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTime
 from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.evaluation.processes.reader_client import Reading
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.evaluation.trials import Outline, Trial, TrialData
+from kernelwright.evaluation.trials import TrialData
 from kernelwright.records import Candidate, Finding, Task
 from kernelwright.tasks.reference import wants_gradients
 
@@ -62,7 +62,7 @@ class CandidateClient:
     refused: Sequence[str] = ()
     """Operators that the library rule refused on the device."""
     replayed = False
-    """True if only launches are replayed on a GPU: host code then needs no GPU and no watching."""
+    """True if the candidate's program is repeated on a GPU: host code then needs no GPU and no watching."""
 
     def __init__(
         self,
@@ -117,15 +117,6 @@ class CandidateClient:
         nodes, tensors = data.packed(0)
         header = {"kind": "call", "values": nodes, "call_seed": call_seed, "reuse": reuse}
         return self._ask(messages.Called, header, tensors, "in its forward pass")
-
-    def sampled(self, outline: Outline, trial: Trial) -> None:
-        """Constructs the model and calls it at a size of which only a sample is run. Raises `Failed`."""
-        arguments, init = outline.nodes
-        header = {"kind": "model", "values": [init], "weight_seed": trial.weight_seed, "keep": False}
-        self._ask(messages.Made, header, (), "in its constructor, at full size")
-        header = {"kind": "call", "values": [arguments], "call_seed": trial.input_seed}
-        header |= {"shapes": outline.shapes, "exact": outline.exact}
-        self._ask(messages.Called, header, outline.samples, "in its forward pass, at full size")
 
     def exchange(self, handle: str, nbytes: int) -> None:
         """Has the runner open memory that the referee shares, or, with an empty handle, close it. Raises `Failed`."""

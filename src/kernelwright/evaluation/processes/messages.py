@@ -207,37 +207,139 @@ class Ran(CallState):
 
 
 _Triple = tuple[_Count, _Count, _Count]
-_Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})*$", max_length=8192)]
+_Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})*$", max_length=1 << 17)]
+Spot = tuple[_Count, _Count]
+"""A place in memory: the number of a block, and bytes from its beginning."""
+View = tuple[_Count, _Text, _Sizes, _Sizes, _Count, _Count, _Count]
+"""A tensor in a block: the block's number, dtype, sizes, strides, offset in elements, bits for lazy views, and bytes
+from the block's beginning to the storage's."""
+_Pointers = Annotated[list[tuple[_Count, _Count, _Count]], Field(max_length=10_000)]
+"""Addresses among bytes: the offset of each, the block that it points into, and the bytes from its beginning."""
 
 
-class LaunchTrace(_Facts):
-    code: _Text
+class AllocateStep(_Facts):
+    kind: Literal["allocate"] = "allocate"
+    block: _Count
+
+
+class FreeStep(_Facts):
+    kind: Literal["free"] = "free"
+    block: _Count
+
+
+class FillStep(_Facts):
+    kind: Literal["fill"] = "fill"
+    to: Spot
+    value: Annotated[int, Field(ge=0, le=255)]
+    nbytes: _Count
+
+
+class CopyStep(_Facts):
+    kind: Literal["copy"] = "copy"
+    to: Spot
+    source: Spot
+    nbytes: _Count
+
+
+class UploadStep(_Facts):
+    """Bytes of the host; `part` is their number among the message's tensors."""
+
+    kind: Literal["upload"] = "upload"
+    to: Spot
+    part: _Count
+    pointers: _Pointers = []
+
+
+class OperatorStep(_Facts):
+    """An operator of torch. In `arguments`, encoded as in `program.forms`, places are `View`s; `parts` are the numbers
+    of its host tensors' bytes."""
+
+    kind: Literal["operator"] = "operator"
+    name: _Text
+    arguments: tuple[list[Any], dict[str, Any]]
+    results: Annotated[list[View | None], Field(max_length=1000)]
+    parts: Annotated[list[_Count], Field(max_length=4096)] = []
+
+
+class LaunchStep(_Facts):
+    """A launch. `pointers` has (parameter, offset in it, block, bytes from the block's beginning)."""
+
+    kind: Literal["launch"] = "launch"
+    module: _Text
     entry: _Text
     grid: _Triple
     block: _Triple
     shared_bytes: _Count
-    args: Annotated[list[_Hex], Field(max_length=1000)]
-    places: Annotated[list[tuple[_Count, _Count, _Count, _Count]], Field(max_length=1000)]
+    args: Annotated[list[_Hex], Field(max_length=4096)]
+    pointers: Annotated[list[tuple[_Count, _Count, _Count, _Count]], Field(max_length=10_000)]
+    own_shared: bool = True
+    cooperative: bool = False
 
 
-_View = tuple[_Count, _Text, list[_Count], list[_Count], _Count]
+class SeedStep(_Facts):
+    kind: Literal["seed"] = "seed"
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class MoveTrace(_Facts):
-    after: _Count
-    to: _View
-    source: _View | float
+class WaitStep(_Facts):
+    """The host waits for the device."""
+
+    kind: Literal["wait"] = "wait"
 
 
-class Traced(AnswerState):
-    """The launches of a call. They are a claim, which their outputs confirm or refute."""
+class WeightsStep(_Facts):
+    """The judge writes weights to these places; `own` are tensors that may be copies of them."""
 
-    kind: Literal["traced"]
-    launches: Annotated[list[LaunchTrace], Field(min_length=1, max_length=1000)]
-    moves: Annotated[list[MoveTrace], Field(max_length=1000)]
-    outputs: Annotated[list[_View], Field(max_length=1000)]
-    buffers: Annotated[list[tuple[Literal["input", "weight", "made"], _Count, _Count]], Field(max_length=10_000)]
-    sent: Annotated[list[_Count], Field(max_length=10_000)]
+    kind: Literal["weights"] = "weights"
+    places: Annotated[list[View], Field(max_length=10_000)]
+    own: Annotated[list[View], Field(max_length=10_000)]
+
+
+AnyStep = Annotated[
+    AllocateStep
+    | FreeStep
+    | FillStep
+    | CopyStep
+    | UploadStep
+    | OperatorStep
+    | LaunchStep
+    | SeedStep
+    | WaitStep
+    | WeightsStep,
+    Field(discriminator="kind"),
+]
+BlockKind = Literal["made", "input", "variable"]
+
+
+class TracedBlock(_Facts):
+    """A block of memory: made by the program, an input of the call (`number`), or a variable of device code."""
+
+    kind: BlockKind
+    nbytes: _Count
+    number: _Count = 0
+    module: _Text = ""
+    variable: _Text = ""
+
+
+class Trace(_Facts):
+    """The program of a candidate: `setup` has run once before its first call, `warm` is the first call on new weights,
+    `call` is each further one. The setup's blocks come first, then, from `base` on, inputs and the warm calls', and
+    from `kept` on the call's own. The first `setup_parts` of the message's tensors are the setup's."""
+
+    blocks: Annotated[list[TracedBlock], Field(max_length=100_000)] = []
+    base: _Count = 0
+    kept: _Count = 0
+    setup_parts: _Count = 0
+    setup: Annotated[list[AnyStep], Field(max_length=100_000)] = []
+    warm: Annotated[list[AnyStep], Field(max_length=10_000)] = []
+    call: Annotated[list[AnyStep], Field(max_length=10_000)] = []
+    outputs: Annotated[list[View], Field(max_length=1000)] = []
+
+
+class Traced(DeviceReport):
+    """The answer of a tracing device to `finish`: what one call did."""
+
+    trace: Trace = Trace()
 
 
 class StrictTrial(_Facts):

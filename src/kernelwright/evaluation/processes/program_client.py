@@ -32,11 +32,18 @@ class ProgramClient(CandidateClient):
     """The runner and the device process of one candidate."""
 
     road = "program"
+    reports: type[messages.DeviceReport] = messages.DeviceReport
+    """The model of the device process's answers."""
 
-    def __init__(self, case: Case, options: EvalOptions | None = None, sampled: ChildLimits | None = None) -> None:
+    def __init__(
+        self,
+        case: Case,
+        options: EvalOptions | None = None,
+        role: Role = "device",
+        limits: ChildLimits | None = None,
+    ) -> None:
         options = options or case.options
-        role: Role = "sampled_device" if sampled is not None else "device"
-        self.device = case.devices.take(role, sampled or ChildLimits(memory_mb=options.memory_mb))
+        self.device = case.devices.take(role, limits or ChildLimits(memory_mb=options.memory_mb))
         self.sound = False
         """True while the device process may serve another candidate afterwards."""
         try:
@@ -151,7 +158,7 @@ class ProgramClient(CandidateClient):
             raise self._device_death() from None
         finally:
             self.left -= time.monotonic() - started
-        self.seen = messages.DeviceReport.model_validate(answer.header)
+        self.seen = self.reports.model_validate(answer.header)
         if self.seen.problem:
             self.last = messages.AnswerState.model_construct(**self._both(self.last))
             raise self._problem()

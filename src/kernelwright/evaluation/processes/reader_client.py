@@ -54,8 +54,6 @@ class Advice(BaseModel):
     """It may create CUDA streams, which must be able to run concurrently."""
     tunes: bool = False
     """It may tune itself by timing kernels in its first call."""
-    obstacle: str = "its text was not read"
-    """The reason why its launches cannot represent it; empty if they may."""
     defined: frozenset[str] = frozenset()
     """Names of the functions that it defines for the device."""
     sizes: frozenset[str] = frozenset()

@@ -29,13 +29,13 @@ Role = Literal[
     "handles",
     "device",
     "sampled_device",
+    "tracing_device",
     "builder",
     "reader",
     "gpu_runner",
     "referee",
     "baseline",
     "program",
-    "tracer",
     "replayer",
 ]
 
@@ -47,7 +47,7 @@ MODULES: dict[Role, str] = {
     "handles": f"{_HERE}.candidate.handle_runner",
     "device": f"{_HERE}.program.executor",
     "sampled_device": f"{_HERE}.program.sampled",
-    "tracer": f"{_HERE}.candidate.traced_runner",
+    "tracing_device": f"{_HERE}.program.tracing",
     "program": f"{_HERE}.candidate.program_runner",
     "gpu_runner": f"{_HERE}.candidate.gpu_runner",
     "replayer": f"{_HERE}.candidate.replayer",
@@ -58,7 +58,7 @@ MODULES: dict[Role, str] = {
 """The launch table: the module whose `serve` is the loop of each role. Nothing else here names those modules."""
 ON_DEVICE: frozenset[Role] = frozenset(("gpu_runner", "referee", "baseline", "replayer"))
 """Roles whose loop works on a GPU."""
-LINKED: frozenset[Role] = frozenset(("handles", "device", "sampled_device"))
+LINKED: frozenset[Role] = frozenset(("handles", "device", "sampled_device", "tracing_device"))
 """Roles whose loop takes one end of a record stream."""
 PRELOADED: tuple[Role, ...] = (
     "oracle",
@@ -66,12 +66,12 @@ PRELOADED: tuple[Role, ...] = (
     "handles",
     "device",
     "sampled_device",
+    "tracing_device",
     "reader",
-    "tracer",
     "program",
 )
 """Roles whose modules the zygote imports, so that a fork need not."""
-CANDIDATES: frozenset[Role] = frozenset(("runner", "handles", "tracer", "gpu_runner", "program"))
+CANDIDATES: frozenset[Role] = frozenset(("runner", "handles", "gpu_runner", "program"))
 """Roles that execute a candidate's code, or a program's. They cannot read the files of this package."""
 PACKAGE = Path(__file__).resolve().parents[2]
 

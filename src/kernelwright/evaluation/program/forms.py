@@ -79,17 +79,28 @@ def _host(value: torch.Tensor, parts: list[bytes]) -> Any:
     return {"h": [len(parts) - 1, dtype_name(value.dtype), list(value.shape)]}
 
 
-def decode(value: Any, tensor: Callable[[Place], torch.Tensor], host: Callable[[list[Any]], torch.Tensor]) -> Any:
+def decode(
+    value: Any,
+    tensor: Callable[[Place], torch.Tensor],
+    host: Callable[[list[Any]], torch.Tensor],
+    device: str = "cpu",
+) -> Any:
     """Returns the argument that JSON stands for; `tensor` makes a tensor of a place, `host` one of carried bytes. All
-    devices are the CPU. Raises ValueError, TypeError, KeyError or AttributeError for anything else."""
-    return _decoded(value, tensor, host, MAX_DEPTH)
+    devices are `device`. Raises ValueError, TypeError, KeyError or AttributeError for anything else."""
+    return _decoded(value, tensor, host, device, MAX_DEPTH)
 
 
-def _decoded(value: Any, tensor: Callable[..., torch.Tensor], host: Callable[..., torch.Tensor], depth: int) -> Any:
+def _decoded(
+    value: Any,
+    tensor: Callable[..., torch.Tensor],
+    host: Callable[..., torch.Tensor],
+    device: str,
+    depth: int,
+) -> Any:
     if isinstance(value, list):
         if not depth:
             raise ValueError("arguments are nested too deeply")
-        return [_decoded(v, tensor, host, depth - 1) for v in value]
+        return [_decoded(v, tensor, host, device, depth - 1) for v in value]
     if not isinstance(value, dict):
         return value
     ((kind, inner),) = value.items()
@@ -100,7 +111,7 @@ def _decoded(value: Any, tensor: Callable[..., torch.Tensor], host: Callable[...
     if kind == "y":
         return dtype_of(inner)
     if kind == "v":
-        return torch.device("cpu")
+        return torch.device(device)
     if kind == "m":
         return _FORMATS[inner]
     if kind == "l":

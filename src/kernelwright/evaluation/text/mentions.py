@@ -8,19 +8,9 @@ from __future__ import annotations
 
 import re
 
-from kernelwright.records import Candidate
-
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
 _STREAMS = re.compile(r"StreamCreate|getStreamFromPool|StreamPerThread|\bStream\s*\(")
 _TUNES = re.compile(r"autotune|torch\s*\.\s*compile\b|\.\s*benchmark\b|do_bench|EventElapsedTime|elapsed_time")
-_API = re.compile(r"\b(?:cuda(?=[A-Z])|cublas|cudnn|cufft|curand|cu(?=[A-Z]))\w+")
-_HARMLESS = frozenset(
-    """cudaGetLastError cudaPeekAtLastError cudaGetErrorString cudaGetErrorName cudaError_t cudaError cudaSuccess
-    cudaStream_t cudaFuncSetAttribute cudaFuncAttributeMaxDynamicSharedMemorySize
-    cudaFuncAttributePreferredSharedMemoryCarveout""".split()
-)
-"""Names of the CUDA runtime that replayed host code may use."""
-_OTHER = re.compile(r"\b(?:triton|cupy|numba|autograd)\b|torch\s*\.\s*compile\b|##")
 _PYTHON_FUNCTION = re.compile(r"\bdef\s+(\w+)\s*\(")
 _BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*\)")
 _GLOBAL_OR_END = re.compile(r"\b__global__\b|[;{(]")
@@ -46,18 +36,6 @@ def has_streams(text: str) -> bool:
 def tunes(text: str) -> bool:
     """Tells whether a candidate may tune itself by timing kernels in its first call."""
     return _TUNES.search(text) is not None
-
-
-def obstacle(candidate: Candidate) -> str:
-    """Returns the reason why a candidate's launches cannot represent it, or an empty string.
-
-    Reads the text for anything that launches do not show. The launches' outputs are checked.
-    """
-    if candidate.language != "cuda":
-        return f"it is {candidate.language}"
-    asked = sorted(set(_API.findall(candidate.text)) - _HARMLESS)
-    other = _OTHER.search(candidate.text)
-    return f"it uses {', '.join(asked[:3])}" if asked else f"it uses {other[0]}" if other else ""
 
 
 def kernels(text: str) -> list[str]:

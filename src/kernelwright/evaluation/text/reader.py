@@ -75,7 +75,6 @@ def advice(candidate: Candidate, task: Task, source: str) -> dict[str, Any]:
         starts_programs=mentions.starts_programs(candidate.text),
         has_streams=mentions.has_streams(candidate.text),
         tunes=mentions.tunes(candidate.text),
-        obstacle=mentions.obstacle(candidate),
         defined=mentions.device_functions(candidate.text),
         sizes=mentions.declared_sizes(candidate.text, task.source),
     )

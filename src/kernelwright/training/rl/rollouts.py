@@ -348,7 +348,8 @@ class Rollouts:
         # Priority over candidates still to be filtered: a GPU that idles early delays the end of the step.
         # Fewer trials suffice, since the functional machine has checked most calls and the host code.
         replay = judging.replay and evaluation.verdict == "correct"
-        fewer = options.changed(trials=min(options.trials, judging.gpu_trials), replay=replay)
+        trials = min(options.trials, judging.gpu_trials)
+        fewer = options.changed(trials=trials, replay=replay, program_first=False)
         return self._judged(task, candidate, fewer, priority=1)
 
     def _judged(self, task: Task, candidate: Candidate, options: EvalOptions, priority: int = 0) -> Evaluation:

@@ -174,8 +174,8 @@ class JudgingSettings(RlTable):
     """The baselines that a GPU times, comma-separated: eager, compile, max-autotune; or none."""
     timing_seconds: float = Field(default=0.5, ge=0, le=MAX_SECONDS)
     replay: bool = True
-    """On a GPU after the filter: replay only the launches of candidates whose host code just allocates and launches,
-    several candidates per process (`EvalOptions.replay`)."""
+    """On a GPU after the filter: repeat the programs of candidates that do not depend on values, several candidates per
+    process (`EvalOptions.replay`)."""
     strict_kernelbench: bool = False
     """Reward the verdict of KernelBench's own evaluator, without guards: to study reward hacking, never to train."""
     verdicts: str | None = None
