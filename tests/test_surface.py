@@ -120,9 +120,9 @@ def get_init_inputs():
 REACHES = {
     "plain": ("import kernelwright", "kernelwright.evaluate", "harness-access"),
     "imported": ("from kernelwright import Evaluator as E", "E", "harness-access"),
-    "renamed": ("import kernelwright as kw", "kw.evaluate", "frame-walk"),
-    "hidden": ("import kernelwright as kw", "getattr(kw, 'evalu' + 'ate')", "frame-walk"),
-    "searches": ("import kernelwright as kw", "kw.optimize", "frame-walk"),
+    "renamed": ("import kernelwright as kw", "kw.evaluate", "harness-access"),
+    "hidden": ("import kernelwright as kw", "getattr(kw, 'evalu' + 'ate')", "harness-access"),
+    "searches": ("import kernelwright as kw", "kw.optimize", "harness-access"),
 }
 
 

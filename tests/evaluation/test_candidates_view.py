@@ -190,4 +190,38 @@ def test_a_candidate_that_shows_a_traceback_is_not_blamed(evaluator: Evaluator) 
     wrong = "try:\n    Module('int x;').missing\nexcept Exception:\n    print(traceback.format_exc())\n"
     found = judged(evaluator, f"import traceback\nfrom kernelwright.cuda import Module\n{wrong}")
     assert found.verdict == "correct", (found.reason, found.findings)
-    assert "cuda.py" in found.log, "its frames are ours"
+    assert "has no __global__" in found.log and "cuda.py" not in found.log, "its frames are ours"
+
+
+FRAMES = {
+    "hidden name": "getattr(sys, '_get' + 'frame')().f_back",
+    "traceback": "getattr(caught().__traceback__, 'tb_' + 'frame').f_back",
+    "logging": "logging.currentframe().f_back",
+    "generator": "getattr((i for i in ()), 'gi_' + 'frame').f_back",
+}
+OWN = """
+import logging, sys
+
+class Pair:
+    def __init__(self, f_back=None):
+        self.f_front, self.f_back = None, f_back
+
+def caught():
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        return error
+
+fields = {"f_back": Pair(f_back=3).f_back}
+"""
+
+
+def test_an_attribute_of_its_own_that_is_called_like_a_frames_convicts_nobody(evaluator: Evaluator) -> None:
+    found = judged(evaluator, OWN + "logging.getLogger('own').warning('a message')")
+    assert found.verdict == "correct" and not rules(found), found.reason
+
+
+@pytest.mark.parametrize("way", FRAMES)
+def test_a_real_frame_is_seen_beside_such_an_attribute(evaluator: Evaluator, way: str) -> None:
+    found = judged(evaluator, f"{OWN}\n{FRAMES[way]}")
+    assert found.verdict == "rejected" and rules(found) == {"frame-walk"}, (found.reason, found.findings)

@@ -6,9 +6,11 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+
+from kernelwright.untrusted import visible
 
 Row = tuple[str, ...]
 SHOWN_KS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100)
@@ -125,15 +127,20 @@ def _print(out: Console, title: str, head: Row, rows: Sequence[Row]) -> None:
 
 
 def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return visible(text.replace("\n", " "))
+
+
+def escape(text: str) -> str:
+    """Escapes untrusted text for a console of rich."""
+    return markup.escape(visible(text))
 
 
 def section(summary: dict[str, Any]) -> str:
     """Returns the tables as HTML."""
     parts = []
     for title, head, rows in tables(summary):
-        cells = "".join(f"<th>{html.escape(c)}</th>" for c in head)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+        cells = "".join(f"<th>{html.escape(_plain(c))}</th>" for c in head)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(_plain(c))}</td>" for c in row) + "</tr>" for row in rows)
         parts.append(f"<h2>{html.escape(title)}</h2><table><tr>{cells}</tr>{body}</table>")
     return f'<section class="bench">{"".join(parts)}<p class="dim">intervals: 95 %, bootstrap over tasks</p></section>'
 

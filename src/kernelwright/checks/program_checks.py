@@ -37,6 +37,7 @@ from kernelwright.report import terminal
 from kernelwright.runs.folders import write_text
 from kernelwright.tasks.files import MAX_BYTES
 from kernelwright.tasks.formats.cudabench import ProgramTask, is_cudabench, read_programs
+from kernelwright.untrusted import visible
 
 STYLES = {"correct": "green", "wrong": "red", "unsupported": "yellow", "harness_error": "magenta"}
 MAX_FILE_MB = 1024
@@ -169,7 +170,7 @@ def markdown(found: Sequence[ProgramVerdict], title: str) -> str:
     lines += ["| task | name | verdict | reason | instructions | s |", "|---|---|---|---|---|---|"]
     for v in found:
         cells = [v.task_id, v.name, v.verdict, v.reason, f"{v.instructions:.3g}", f"{v.seconds:.1f}"]
-        lines.append("| " + " | ".join(terminal.plain(c).replace("\n", " ").replace("|", "\\|") for c in cells) + " |")
+        lines.append("| " + " | ".join(visible(c).replace("\n", " ").replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -287,24 +288,20 @@ def facts(complaint: str, step: Step) -> dict[str, Any]:
 
 
 def print_run(path: Path, complaint: str, step: Step) -> None:
-    """Prints the program's output, then the findings. Control characters other than newline and tab become `?`."""
+    """Prints the program's output, then the findings. What a terminal would take for control is replaced."""
     if complaint:
-        print(_printable(complaint.strip()), file=sys.stderr)
+        print(visible(complaint.strip()), file=sys.stderr)
         return
-    sys.stdout.write(_printable(step.stdout))
+    sys.stdout.write(visible(step.stdout))
     sys.stdout.flush()
-    sys.stderr.write(_printable(step.stderr))
+    sys.stderr.write(visible(step.stderr))
     for finding in step.findings:
         where = f"{path.name}:{finding.line}: " if finding.line else ""
-        print(f"{where}{finding.severity}: {finding.rule}: {_printable(finding.evidence)}", file=sys.stderr)
+        print(f"{where}{finding.severity}: {finding.rule}: {visible(finding.evidence)}", file=sys.stderr)
     if step.timeout:
         print(f"stopped: still running after {step.seconds:.0f} s", file=sys.stderr)
     elif step.status < 0:
         print(f"the program {step.how()}", file=sys.stderr)
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
 def exit_status(complaint: str, step: Step) -> int:

@@ -15,6 +15,7 @@ from rich.table import Table
 from kernelwright.errors import TaskError
 from kernelwright.records import Task
 from kernelwright.report import terminal
+from kernelwright.untrusted import visible
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import Evaluator
@@ -130,4 +131,4 @@ def markdown(found: Sequence[Facts], title: str, head: Sequence[str] = ()) -> st
 
 
 def _cell(text: str) -> str:
-    return terminal.plain(text).replace("\n", " ").replace("|", "\\|")
+    return visible(text).replace("\n", " ").replace("|", "\\|")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 from rich import markup
@@ -11,15 +10,15 @@ from rich.table import Table
 
 from kernelwright.profile.facts import KernelProfile, Occupancy, Profile
 from kernelwright.profile.trace import simple_name
+from kernelwright.untrusted import visible
 
 WIDTH = 160
 SHOWN = 20
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def _escape(text: str) -> str:
     """Escapes markup and terminal control sequences, since names come from candidates."""
-    return markup.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text))
+    return markup.escape(visible(text))
 
 
 def print_profile(profile: Profile) -> None:

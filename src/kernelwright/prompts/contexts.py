@@ -12,6 +12,7 @@ from kernelwright.inference.chat import task_prompt
 from kernelwright.prompts.answers import without_reasoning
 from kernelwright.prompts.messages import NOT_JUDGED, initial_messages
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
+from kernelwright.untrusted import line, without_marks
 
 CONTEXTS = ("recent", "top_w", "summary")
 
@@ -35,7 +36,8 @@ def _best_first(turns: Sequence[Turn], score: Score) -> list[int]:
 
 def answer_of(turn: Turn, kind: str) -> str:
     """Returns an earlier answer as the policy sees it."""
-    return without_reasoning(turn.answer).lstrip() if kind == "summary" else turn.answer
+    answer = without_marks(turn.answer)
+    return without_reasoning(answer).lstrip() if kind == "summary" else answer
 
 
 def brief(candidate: Candidate | None, evaluation: Evaluation | None, parse_failure: str | None) -> str:
@@ -43,7 +45,7 @@ def brief(candidate: Candidate | None, evaluation: Evaluation | None, parse_fail
     if evaluation is not None and evaluation.verdict == "harness_error":
         return NOT_JUDGED
     if evaluation is None or candidate is None:
-        return f"unreadable: {parse_failure}"[:400]
+        return f"unreadable: {line(parse_failure or '')}"[:400]
     lines = [verdict_line(evaluation.verdict, evaluation.reason)]
     if evaluation.timing is not None and evaluation.timing.speedup is not None:
         lines.append(f"{evaluation.timing.speedup:.2f} x")
@@ -52,7 +54,7 @@ def brief(candidate: Candidate | None, evaluation: Evaluation | None, parse_fail
 
 def verdict_line(verdict: str, reason: str) -> str:
     """Returns the first line of `brief`."""
-    return f"{verdict}: {reason}"[:400]
+    return f"{verdict}: {line(reason)}"[:400]
 
 
 def converse(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kernelwright.evaluation.judge import counter_lines
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 from kernelwright.tasks.reference import wants_gradients
+from kernelwright.untrusted import fenced, line, own_frames, without_marks
 
 _SYSTEM = (
     "You write CUDA kernels for PyTorch. You answer with one complete Python file in one ```python block and nothing "
@@ -97,7 +98,7 @@ def initial_messages(task: Task) -> tuple[Message, ...]:
     text = (
         f"Here is an example. For this reference\n\n```python\n{_EXAMPLE_TASK}```\n\nthis is a good answer:\n\n"
         f"```python\n{_EXAMPLE}```\n\n{_FORMAT}\n{_rule(task)}\n\n"
-        f"Now write ModelNew for this reference:\n\n```python\n{task.source.strip()}\n```\n"
+        f"Now write ModelNew for this reference:\n\n{fenced(task.source.strip(), 'python')}\n"
     )
     return (Message(role="system", content=_SYSTEM), Message(role="user", content=text))
 
@@ -107,24 +108,32 @@ def feedback(candidate: Candidate | None, evaluation: Evaluation | None, parse_f
     if evaluation is not None and evaluation.verdict == "harness_error":
         return Message(role="user", content=f"{NOT_JUDGED} Write the whole file again, the same or a better one.")
     if evaluation is None or candidate is None:
-        return Message(role="user", content=f"Your answer could not be used: {parse_failure}. Write the file again.")
-    parts = [f"Verdict: {evaluation.verdict}. {evaluation.reason}".strip()]
+        why = line(parse_failure or "")
+        return Message(role="user", content=f"Your answer could not be used: {why}. Write the file again.")
+    parts = [evaluation.reason] if evaluation.reason else []
     lines = candidate.text.splitlines()
     for finding in evaluation.findings[:5]:
-        quoted = ""
+        parts.append(f"- {finding.rule}: {finding.evidence}")
         if finding.line and 0 < finding.line <= len(lines):
-            quoted = f"\n    line {finding.line}: {lines[finding.line - 1].strip()}"
-        parts.append(f"- {finding.rule}: {finding.evidence}{quoted}")
+            parts.append(f"    line {finding.line}: {lines[finding.line - 1].strip()}")
     for result in evaluation.workloads:
         shape = " ".join("x".join(map(str, s)) or "scalar" for s in result.shape)
         state = "right" if result.passed else f"wrong: {result.reason}"
         parts.append(f"- inputs {shape}, {result.distribution} values: {state}")
     if evaluation.verdict == "correct":
         parts += [f"- {line}" for line in counter_lines.advice(evaluation)]
+    told = [f"Verdict: {evaluation.verdict}."]
+    if parts:
+        told.append(fenced("\n".join(_kept_indented(part) for part in parts)))
     if evaluation.verdict != "correct" and evaluation.log:
-        parts.append(f"Log:\n{evaluation.log[-3000:]}")
+        told += ["Log:", fenced(own_frames(evaluation.log[-3000:]))]
     ask = "Make it faster." if evaluation.verdict == "correct" else "Find the mistake and write the whole file again."
-    return Message(role="user", content="\n".join([*parts, "", ask]))
+    return Message(role="user", content="\n".join([*told, "", ask]))
+
+
+def _kept_indented(text: str) -> str:
+    """Returns one line of the report, whatever the quoted text holds."""
+    return " " * (len(text) - len(text.lstrip(" "))) + line(text)
 
 
 def conversation(
@@ -145,7 +154,7 @@ def continued(
     recent: list[Message] = []
     for turn, candidate in zip(reversed(turns), reversed(candidates), strict=True):
         pair = [
-            Message(role="assistant", content=turn.answer),
+            Message(role="assistant", content=without_marks(turn.answer)),
             feedback(candidate, turn.evaluation, turn.parse_failure),
         ]
         size = sum(len(m.content) for m in pair)

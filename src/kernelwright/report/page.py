@@ -20,6 +20,7 @@ from kernelwright.bench import numbers, tables
 from kernelwright.records import VERDICTS, Candidate, Environment, Evaluation, Launch, Turn, WorkloadResult
 from kernelwright.runs.folders import write_text
 from kernelwright.runs.store import Store
+from kernelwright.untrusted import visible
 
 
 def write(store: Store, path: Path) -> None:
@@ -67,7 +68,7 @@ def _bench(store: Store) -> str:
 
 
 def _e(value: Any) -> str:
-    return html.escape(str(value), quote=True)
+    return html.escape(visible(str(value)), quote=True)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

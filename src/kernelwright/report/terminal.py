@@ -6,7 +6,6 @@ Tables go to stdout, progress to stderr. Nothing here judges or stores.
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from kernelwright.errors import StoreError
 from kernelwright.evaluation.judge import counter_lines
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.runs.store import Store
+from kernelwright.untrusted import visible
 
 TRAINING, SHOWN = ("settings.toml", "settings.json"), ("curves.html", "log.jsonl")
 """Files that mark a training run's folder, and files of it for a user to read."""
@@ -49,17 +49,14 @@ STYLES = {
 }
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
 def escape(text: str) -> str:
-    """Escapes untrusted text: no markup of rich, no control sequences of the terminal."""
-    return markup.escape(plain(text))
+    """Escapes untrusted text: no markup of rich, no control sequences of the terminal, nothing reordered or hidden."""
+    return markup.escape(visible(text))
 
 
-def plain(text: str) -> str:
-    """Replaces the control characters in untrusted text."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+def _in_line(text: str) -> str:
+    """Escapes untrusted text that must not look like further lines of a report."""
+    return escape(" ".join(text.split()))
 
 
 def _styled(verdict: str) -> str:
@@ -78,7 +75,7 @@ _CLAIMED = "[yellow]by KernelBench's own protocol: a claim that nothing protects
 
 def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
     """Prints a verdict with its evidence: reason and source line, then workloads, other findings, and the log."""
-    out.print(f"{_styled(evaluation.verdict)}  {escape(evaluation.reason)}".rstrip(), soft_wrap=True)
+    out.print(f"{_styled(evaluation.verdict)}  {_in_line(evaluation.reason)}".rstrip(), soft_wrap=True)
     if evaluation.environment.protocol:
         out.print(_CLAIMED, soft_wrap=True)
     if (road := evaluation.environment.road) and evaluation.backend != "cpu":
@@ -100,7 +97,7 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
             table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, error, allowed, mark)
         out.print(table)
     for finding in [f for f in evaluation.findings if f not in deciding][:10]:
-        out.print(f"[dim]{finding.severity}[/] {finding.rule}: {escape(finding.evidence)}", soft_wrap=True)
+        out.print(f"[dim]{finding.severity}[/] {finding.rule}: {_in_line(finding.evidence)}", soft_wrap=True)
         _print_line(lines, finding.line)
     if evaluation.verdict != "correct" and evaluation.log:
         out.print(escape(evaluation.log[-3000:]), style="dim", soft_wrap=True)

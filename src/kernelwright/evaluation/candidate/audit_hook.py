@@ -25,6 +25,10 @@ _EVENTS = frozenset(
 _FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _STACK_READERS = ("/inspect.py", "/traceback.py")
 """Python's modules that read frames for their caller."""
+_TASK_READERS = ("/inspect.py", "/asyncio/base_tasks.py")
+"""Python's modules that read the frames of generators and coroutines for their caller."""
+_FRAME_GIVERS = ("/logging/__init__.py",)
+"""Python's modules with a function that returns its caller's frame; their other functions use it themselves."""
 _LINE_READERS = ("/linecache.py", "/tokenize.py")
 """Python's modules that read the file of a frame, to show its line in a traceback."""
 
@@ -52,7 +56,7 @@ class Snoops:
         try:
             # Printing an exception's traceback, as honest code does, reads frames too: those that the exception passed
             # through.
-            through = _STACK_READERS if event.startswith("sys.") else _STACK_READERS[:1]
+            through = _STACK_READERS if event.startswith("sys.") else _TASK_READERS
             frame = _asking(sys._getframe(1), through)
             if event == "open":
                 if not frame.f_code.co_filename.endswith(_LINE_READERS):
@@ -75,7 +79,9 @@ def _asking(frame: FrameType, through: tuple[str, ...]) -> FrameType:
     """Returns the frame that asks, behind frames of modules that only do it for their caller."""
     while frame.f_code.co_filename.endswith(through) and frame.f_back is not None:
         frame = frame.f_back
-    return frame
+    above = frame.f_back
+    giver = frame.f_code.co_filename.endswith(_FRAME_GIVERS) and above is not None and candidates(above)
+    return above if giver and above is not None else frame
 
 
 def candidates(frame: FrameType) -> bool:

@@ -17,6 +17,8 @@ from kernelwright.evaluation.device.faults import cause_of, type_name
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 
+MOST_FRAMES = 6
+
 
 def prepare() -> None:
     """Runs a first operator of each kind in the zygote, which initialises torch's lazy parts once for all children."""
@@ -34,7 +36,7 @@ def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]
             line = number
     if isinstance(error, SyntaxError) and error.filename and error.filename.endswith("candidate.py"):
         line = error.lineno
-    text = "".join(traceback.format_exception(error, limit=-6))
+    text = "".join(_own_frames(traceback.TracebackException.from_exception(error)).format())
     return {
         "kind": "failed",
         "stage": stage,
@@ -45,6 +47,18 @@ def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]
         "cause": cause_of(error) or ("device" if runner.device_failed() else ""),
         **runner.state(),
     }
+
+
+def _own_frames(told: traceback.TracebackException) -> traceback.TracebackException:
+    """Leaves the candidate's own frames in a traceback, and in those of the exceptions that led to it."""
+    waiting: list[traceback.TracebackException | None] = [told]
+    while waiting:
+        one = waiting.pop()
+        if one is not None:
+            own = [f for f in one.stack if f.filename.endswith("candidate.py") or f.filename.startswith("<string")]
+            one.stack[:] = own[-MOST_FRAMES:]
+            waiting += [one.__cause__, one.__context__, *(one.exceptions or ())]
+    return told
 
 
 def serve(channel: Channel, level: str, runner: Runner | None = None) -> None:

@@ -32,6 +32,7 @@ from kernelwright.records import (
     Seconds,
     WorkloadResult,
 )
+from kernelwright.untrusted import own_frames
 
 _RACES = ("data-race", "divergent-barrier", "sync-mask")
 _RANKS = ("fault", "reject", "warning", "info")
@@ -225,7 +226,7 @@ def evaluation(
             time=round(attempt.time_seconds, 4),
             total=round(total, 4),
         ),
-        log=attempt.log or (failed.log if failed else ""),
+        log=own_frames(attempt.log or (failed.log if failed else "")),
         environment=attempt.environment.changed(
             python=platform.python_version(), machine=platform.machine(), system=platform.system()
         ),

@@ -28,7 +28,10 @@ _SNOOPING = {
     "inspect": {"stack", "currentframe", "getouterframes", "trace"},
     "traceback": {"extract_stack", "walk_stack"},
 }
-_INSIDE = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back", "f_locals", "f_globals", "f_builtins"}
+_OF_FRAMES = {"f_back", "f_locals", "f_globals", "f_builtins"}
+"""Attributes of frames. A text may use the same names for attributes of its own; how a text gets a frame at all is seen
+when it runs (`candidate.audit_hook`)."""
+_INSIDE = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", *_OF_FRAMES}
 _INSIDE |= {"__closure__", "__globals__", "__code__", "__subclasses__", "cell_contents"}
 """Attributes that lead from an object to frames, to a function's internals, or to all classes of the process."""
 _OURS = re.compile(r"kernelwright\.(?!cuda$)[\w.]+")
@@ -78,8 +81,9 @@ def _of_python(candidate: Candidate) -> Iterator[Finding]:
     tree = _tree(candidate.text)
     if tree is None:
         return
+    inside = _INSIDE - {name for node in ast.walk(tree) for name in _introduced(node)}
     for node in ast.walk(tree):
-        yield from _of_node(node)
+        yield from _of_node(node, inside)
     for name, line in patch_rules.of_tree(tree):
         yield _patched(name, line)
     for habit in python_advice.of_tree(tree):
@@ -106,11 +110,24 @@ def cuda_texts(candidate: Candidate) -> Iterator[tuple[str, int, bool]]:
             yield text, node.lineno, exact
 
 
-def _of_node(node: ast.AST) -> Iterator[Finding]:
+def _introduced(node: ast.AST) -> Iterator[str]:
+    """Yields the names of frames' attributes that a node gives to something of the candidate's own."""
+    if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store):
+        names = [node.attr if isinstance(node, ast.Attribute) else node.id]
+    elif isinstance(node, (ast.arg, ast.keyword)):
+        names = [node.arg or ""]
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        names = [node.name]
+    else:
+        return
+    yield from _OF_FRAMES.intersection(names)
+
+
+def _of_node(node: ast.AST, inside: set[str]) -> Iterator[Finding]:
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield from _of_import(node)
     elif isinstance(node, ast.Attribute):
-        yield from _of_attribute(node)
+        yield from _of_attribute(node, inside)
     elif isinstance(node, ast.Name) and node.id in forbidden_names.NAMES:
         yield _reaching(f"names {node.id}", node.lineno)
     elif isinstance(node, ast.Constant):
@@ -118,11 +135,11 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
             yield _reaching(f"names {node.value}", node.lineno)
 
 
-def _of_attribute(node: ast.Attribute) -> Iterator[Finding]:
+def _of_attribute(node: ast.Attribute, inside: set[str]) -> Iterator[Finding]:
     name = python_advice.dotted(node)
     if len(name) == 2 and name[1] in _SNOOPING.get(name[0], ()):
         yield _walking(f"{'.'.join(name)} looks at frames or objects of others", node.lineno)
-    if node.attr in _INSIDE:
+    if node.attr in inside:
         yield _walking(f".{node.attr} leads to what belongs to others", node.lineno)
     if len(name) == 2 and name[0] == "kernelwright" and name[1] in PUBLIC:
         yield _reaching(f"uses {'.'.join(name)}", node.lineno)

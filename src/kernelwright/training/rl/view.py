@@ -13,6 +13,7 @@ from rich.live import Live as LiveTable
 from rich.table import Table
 
 from kernelwright.training.pretrain.progress import Live
+from kernelwright.untrusted import visible
 
 Row = Mapping[str, Any]
 STEPS = 10
@@ -89,7 +90,7 @@ class StepView:
 
     def _say(self, text: str) -> None:
         """Prints a message, above the table if there is one, with control characters replaced."""
-        text = "".join(c if c.isprintable() else "?" for c in text)
+        text = visible(text.replace("\n", " "))
         if self._table is not None:
             self._table.console.print(text, markup=False, highlight=False)
         else:
