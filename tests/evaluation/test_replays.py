@@ -411,3 +411,10 @@ def test_what_the_first_call_on_new_weights_prepares_is_prepared_again(whole: Ev
     assert follows.verdict == "correct" and way(follows) == "1 launches a call", (follows.reason, way(follows))
     stays = judged(whole, text.format(key="1"), "0.5f *")
     assert stays.verdict != "correct", way(stays)
+
+
+def test_a_copy_of_a_weight_made_in_the_first_call_follows_it(whole: Evaluator) -> None:
+    body = "if self.kept is None: self.kept = self.scale.clone()\ny = torch.empty_like(x)\n"
+    body += "kernels.scaled_relu[(x.numel() + 127) // 128, 128](x, self.kept, y, rows, x.shape[1])\nreturn y"
+    found = judged(whole, body)
+    assert found.verdict == "correct" and way(found) == "1 launches a call", (found.reason, way(found))

@@ -169,3 +169,9 @@ def _params(text: str) -> tuple[tuple[int, int], ...]:
 def copy(target: int, source: int, nbytes: int) -> None:
     """Copies `nbytes` between two addresses, host or device, and waits."""
     check(load().cuMemcpy(ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)))
+
+
+def copy_on_device(target: int, source: int, nbytes: int, stream: int) -> None:
+    """Copies `nbytes` between two device addresses on a stream, without waiting."""
+    ends = ctypes.c_uint64(target), ctypes.c_uint64(source)
+    check(load().cuMemcpyDtoDAsync_v2(*ends, ctypes.c_size_t(nbytes), ctypes.c_void_p(stream)))

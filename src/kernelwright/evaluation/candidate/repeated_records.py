@@ -117,6 +117,7 @@ class Repeated:
         outputs = {view[0] for view in trace.outputs}
         self._named.clear()  # what follows names the blocks that calls use
         self._check_views(trace.outputs)
+        self._check_views(trace.own)
         self._steps = [
             (isinstance(record, messages.LaunchStep), self._step(record, in_call=True))
             for record in trace.call
@@ -190,7 +191,7 @@ class Repeated:
         (to, at), (source, begin) = self._range(record.to, record.nbytes), self._range(record.source, record.nbytes)
         nbytes = record.nbytes
         if "variable" in (self.trace.blocks[to].kind, self.trace.blocks[source].kind):
-            raise TaskError("a variable of device code is copied")
+            return lambda blocks: self._moved(blocks.address(to) + at, blocks.address(source) + begin, nbytes)
 
         def copy(blocks: Blocks) -> None:
             blocks.flat(to)[at : at + nbytes].copy_(blocks.flat(source)[begin : begin + nbytes])
@@ -230,6 +231,15 @@ class Repeated:
             driver.copy(address, sent.data_ptr(), sent.numel())
         else:
             ctypes.memmove(address, sent.data_ptr(), sent.numel())
+
+    def _moved(self, to: int, source: int, nbytes: int) -> None:
+        """Copies bytes on the device, one end of which torch does not know."""
+        if self.device == "cuda":
+            from kernelwright.machine import driver
+
+            driver.copy_on_device(to, source, nbytes, torch.cuda.current_stream().cuda_stream)
+        else:
+            ctypes.memmove(to, source, nbytes)
 
     def _operator(self, record: messages.OperatorStep, in_call: bool) -> Step:
         name = record.name
@@ -319,6 +329,8 @@ class Repeated:
     def _write(self, blocks: Blocks) -> None:
         if self.weights is None:
             return
+        if self.trace.own:
+            self._copies = [*self._copies, *copies_among([blocks.view(v) for v in self.trace.own], self._places)]
         for place, weight in zip(self._places, self.weights, strict=bool(self.weights)):
             place.copy_(weight)
         follow(self._copies)

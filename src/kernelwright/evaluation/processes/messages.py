@@ -333,6 +333,8 @@ class Trace(_Facts):
     setup: Annotated[list[AnyStep], Field(max_length=100_000)] = []
     warm: Annotated[list[AnyStep], Field(max_length=10_000)] = []
     call: Annotated[list[AnyStep], Field(max_length=10_000)] = []
+    own: Annotated[list[View], Field(max_length=10_000)] = []
+    """Tensors of earlier calls that may be copies of the weights before they changed."""
     outputs: Annotated[list[View], Field(max_length=1000)] = []
 
 

@@ -88,6 +88,7 @@ class TracingDevice(ProgramDevice):
         self._numbers: dict[int, int] = {}
         self._phase: Phase | None = "setup"
         """None between calls."""
+        self._own: list[View] = []
         self._cold = True
         """True until a call on the present weights has ended."""
         self._launches = 0
@@ -137,7 +138,10 @@ class TracingDevice(ProgramDevice):
         header = message.header
         self._cold = self.glue.fresh_weights = True
         if not header["new"]:
+            live = (p for p in header["own"] if 0 not in p[2] and self._kept_block(p))
+            self._own = [self._view(p) for p in live]
             return {}
+        self._own = []
         places = [p for p in header["places"] if 0 not in p[2]]
         for place in places:
             block = self.blocks.holding(place[0], 1)
@@ -148,6 +152,10 @@ class TracingDevice(ProgramDevice):
         step = messages.WeightsStep(places=[self._view(p) for p in header["places"]], own=own)
         self._records["setup"] = [*setup, step]
         return {}
+
+    def _kept_block(self, place: Place) -> bool:
+        block = self.blocks.at(place[0])
+        return block is not None and self._numbers.get(block.address, self._kept) < self._kept
 
     def finish(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """Ends a call; returns its facts and its trace, and the bytes that the trace names."""
@@ -164,6 +172,7 @@ class TracingDevice(ProgramDevice):
             setup=self._records["setup"],
             warm=self._records["warm"],
             call=self._records["call"] if ended == "call" else [],
+            own=self._own,
             outputs=[self._view(p) for p in message.header["places"]],
         )
         self._kept, self._cold, self.glue.fresh_weights = trace.kept, False, False
