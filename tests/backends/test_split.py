@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from wrappers import WRAPPERS
 
 from kernelwright.backends.source_text.split import UnsupportedSource, split
-from kernelwright.backends.source_text.tokens import tokenize
+from kernelwright.backends.source_text.tokens import Token, matching_angle, tokenize
 
 SAMPLE = """#include <torch/extension.h>
 #include <vector>
@@ -146,3 +147,22 @@ def test_damaged_candidates_are_split_or_refused(wrapper, start: int, length: in
         split(source[:start] + piece + source[start + length :])
     except UnsupportedSource:
         pass
+
+
+class Counted(list[Token]):
+    """A list of tokens that counts how often one is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(index)
+
+
+def test_less_than_signs_that_close_nowhere_are_not_followed_to_the_end() -> None:
+    tokens = Counted(tokenize("a < " * 2000))
+    signs = [k for k, token in enumerate(list(tokens)) if token.text == "<"]
+    assert all(matching_angle(tokens, k, len(tokens)) == len(tokens) for k in signs)
+    assert tokens.looks <= 600 * len(signs)
+    closed = tokenize("a<" + "b, " * 100 + "c>")
+    assert matching_angle(closed, 1, len(closed)) == len(closed) - 1

@@ -86,10 +86,17 @@ def matching(tokens: list[Token], index: int, stop: int) -> int:
     return stop - 1
 
 
+MOST_ARGUMENTS = 512
+"""Tokens, and whole brackets, that a template's list may have. Where less-than signs are many and close nowhere, each
+would be followed to the end of the text."""
+
+
 def matching_angle(tokens: list[Token], index: int, stop: int) -> int:
     """Returns the `>` that closes the `<` at `index`, skipping brackets, or `stop` when none does."""
     depth, k = 0, index
-    while k < stop:
+    for _ in range(MOST_ARGUMENTS):
+        if k >= stop:
+            break
         token = tokens[k]
         if token.kind == "punct":
             if token.text in PAIRS:
