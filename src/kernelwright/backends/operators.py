@@ -74,7 +74,7 @@ def _implement(
     name = entry.schema.split("(")[0].strip()
     keys: tuple[str, ...] = (entry.key,)
     if entry.key == "CUDA" and pretended:
-        keys = ("CPU", "CUDA") if pretended == "CPU" else (pretended,)
+        keys = (pretended, "CUDA")
     if entry.key == "CPU" and pretended == "CPU":
         keys = ()
     if entry.key in _LEFT_OUT:

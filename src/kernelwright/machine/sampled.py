@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PLAIN = LaunchAttributes()
 BLOCKS = 16
 """Blocks run per launch: the first four, the last four, and others between."""
+MOST_RECORDS = 1000
 BUDGET = 600_000_000
 """The bound on thread instructions of all launches together."""
 AT_ANY_VALUE = frozenset(("invalid-launch", "index-overflow"))
@@ -35,6 +36,8 @@ class SampledRuntime(Runtime):
         super().__init__(build)
         self.left = BUDGET
         self.launched = self.blocks_launched = self.cut = 0
+        self.faulted = 0
+        """Launches that ended with a fault, whether or not it would occur in a whole launch."""
         self.atomics = 0
         """Atomic operations of all launches."""
         self._floating: dict[int, bool] = {}
@@ -91,6 +94,8 @@ class SampledRuntime(Runtime):
             )
         except MachineFault as caught:
             self.left -= caught.instructions
+            self._record(kernel, caught.instructions)
+            self.faulted += 1
             self.cut += caught.fault.kind == "instruction-budget"
             if self._sure(caught.fault, args):
                 self._blame(caught.fault, total)
@@ -101,8 +106,11 @@ class SampledRuntime(Runtime):
             if nbytes:
                 written = self._facts.written
                 written[allocation.address] = written.get(allocation.address, 0) + nbytes
-        if len(self._facts.launches) < 1000:
-            self._facts.launches.append(LaunchRecord(kernel, 1, report.instructions))
+        self._record(kernel, report.instructions)
+
+    def _record(self, kernel: str, instructions: int) -> None:
+        if len(self._facts.launches) < MOST_RECORDS:
+            self._facts.launches.append(LaunchRecord(kernel, 1, instructions))
 
     def _sure(self, fault: Fault, args: Sequence[bytes]) -> bool:
         """Tells whether a fault would also occur with the right values in memory."""

@@ -171,7 +171,7 @@ class Runner:
         watch_forbidden(self.snoops.seen)
         patch_builds(self.runtime)
         if self.on_cuda and triton_support.wanted(header["source"]):
-            if isinstance(self.runtime, Runtime):
+            if isinstance(self.runtime, Runtime) or getattr(self.runtime, "handles", False):
                 triton_support.attach(self.runtime)
             else:
                 triton_support.keep_errors(self.runtime.compile_errors)

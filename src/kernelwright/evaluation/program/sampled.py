@@ -113,7 +113,7 @@ class SampledDevice(ProgramDevice):
         """Returns an output's elements as `unwritten` if kernels can have stored only a part of them."""
         count = math.prod(place[2])
         block = self.blocks.at(place[0]) if count else None
-        if block is None or self._unsure or self.sampled.cut or self.sampled.doubt():
+        if block is None or self._unsure or self.sampled.faulted or self.sampled.doubt():
             return {}
         labels = {block.label} if block.labels is None else set(block.labels[:SMALL].tolist())
         if labels - {memory.UNWRITTEN, memory.KERNEL}:

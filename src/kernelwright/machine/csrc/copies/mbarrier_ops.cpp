@@ -1,6 +1,7 @@
 // mbarrier: barrier objects of 8 bytes in shared memory that count arrivals and bytes. Their layout, opaque to programs:
 // bits 0-19 pending arrivals, 20-39 arrivals per phase, 40-60 pending bytes (signed), 61 the phase's parity, 62-63 are 2
 // in an initialised barrier.
+#include "checks/watch.h"
 #include "copies/async.h"
 #include "memory/memory_ops.h"
 
@@ -101,6 +102,7 @@ const Inst* op_arrive(Warp& w, const Inst* in) {
     arrive(in, thread, at, count, in->n & 1, expects ? operand[i] : 0);
     if (in->n & 8) state[i] = pack(before);
   }
+  if (w.launch->watch) w.launch->watch->meet(w, m);  // what these lanes did before is ordered by the barrier's phase
   w.launch->changes++;
   return in + 1;
 }
@@ -130,6 +132,7 @@ const Inst* op_test_wait(Warp& w, const Inst* in) {
     if (is_over(read(in, thread, at[i]), wanted, in->n)) over |= r & -r;
   }
   if (over && w.launch->races) atomic_order(w, true);
+  if (over && w.launch->watch) w.launch->watch->meet(w, over);
   if (over != m) w.polls = true, w.polled = in;
   set_pred(w, in->d, m, over);
   return in + 1;
