@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 import red_team
 from redteam.compose import Attack, attacks, covers_for
+from redteam.covers import COVERS
 from redteam.disguises import DISGUISES
 from redteam.doors import DOORS
 from redteam.intervals import exact_interval
@@ -49,6 +50,12 @@ def test_names_differ() -> None:
     for pieces in (TASKS, DOORS, DISGUISES):
         names = [p.name for p in pieces]
         assert len(names) == len(set(names))
+
+
+def test_the_page_states_the_numbers_of_pieces() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "red_team.md").read_text(encoding="utf-8")
+    for kind, pieces in (("task", TASKS), ("door", DOORS), ("cover", COVERS), ("disguise", DISGUISES)):
+        assert f"| {kind} | {len(pieces)} |" in page
 
 
 def test_the_split_follows_from_the_name_alone() -> None:

@@ -52,6 +52,11 @@ class AttackTask:
         """The names of all tensors: arguments, then weights."""
         return self.arguments + self.weights
 
+    @property
+    def first_shape(self) -> str:
+        """The first input's declared shape, in the names of `constants`."""
+        return self.inputs[self.inputs.index("(") + 1 : self.inputs.index(")")]
+
     def function(self, name: str, body: str) -> str:
         """Returns a function of all tensors with the given body."""
         return f"def {name}({', '.join(self.names)}):\n{textwrap.indent(body.strip(), '    ')}\n"

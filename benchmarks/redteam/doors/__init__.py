@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redteam.doors import below, conditions, harness, moves, native, operators, smuggled, timing, values
+from redteam.doors import below, conditions, harness, moves, native, operators, records, smuggled, timing, values
 from redteam.pieces import Door
 
 __all__ = ["DOORS"]
@@ -16,5 +16,6 @@ DOORS: tuple[Door, ...] = (
     *conditions.DOORS,
     *smuggled.DOORS,
     *harness.DOORS,
+    *records.DOORS,
     *timing.DOORS,
 )

@@ -18,6 +18,7 @@ def needed(code: str, task: AttackTask, methods: str = "") -> str:
     if re.search(r"\banswer\b", code + methods):
         parts.append(task.function("answer", task.torch))
     code = code.replace("ANSWER", repr(task.function("answer", task.torch)))
+    code = code.replace("SIZES_OF_TASK", f"{task.constants}\nDECLARED = ({task.first_shape})")
     code = code.replace("WEIGHTS", repr(task.weights)).replace("COUNT", str(len(task.arguments)))
     if "by_numpy(" in code:
         parts.append(task.function("by_numpy", task.numpy))
@@ -52,7 +53,7 @@ def formulas(
 
     def spellings(task: AttackTask) -> tuple[Spelling, ...]:
         texts = by_task[task.name].split("\n---\n")
-        bodies = [t if "return" in t else f"return {t}" for t in texts]
+        bodies = [t if re.search(r"^\s*return\b", t, re.M) else f"return {t}" for t in texts]
         return tuple(
             Spelling(needed(f"{head}\n\n{task.function('formula', b)}\n\n{CHEAT}    return formula(*ts)", task))
             for b in bodies

@@ -22,13 +22,13 @@ WORK
 AFTER
 torch::Tensor f(PARAMETERS) {
     const long s[] = {SIZES};
-    auto t = torch::empty({SHAPE}, FIRST.options());
+    auto made = torch::empty({SHAPE}, FIRST.options());
     auto y = torch::empty({SHAPE}, FIRST.options());
     const float* in[] = {POINTERS};
     const long counts[] = {COUNTS};
     const int inputs = sizeof(in) / sizeof(in[0]);
-    float* out = t.data_ptr<float>();
-    const long n = t.numel();
+    float* out = made.data_ptr<float>();
+    const long n = made.numel();
 BODY
     same<<<(n + 255) / 256, 256>>>(out, y.data_ptr<float>(), n);
     return y;
@@ -251,7 +251,7 @@ DOORS: tuple[Door, ...] = (
         "tensors moved to the host",
         "std::vector<torch::Tensor> kept;\nstd::vector<const float*> at;\n"
         "PUSH\nauto result = torch::empty({SHAPE}, torch::kFloat32);\nwork(at.data(), s, result.data_ptr<float>());\n"
-        "t.copy_(result);",
+        "made.copy_(result);",
     ),
     native(
         "device memory of the next allocation",

@@ -267,7 +267,6 @@ FORMULAS: tuple[Door, ...] = (
             "row_total": "torch.masked.sum(x, 1)\n---\ntorch.nansum(x, 1)",
             "row_shares": "torch.masked.softmax(x, 1)",
             "running_total": "torch.masked.cumsum(x, 1)",
-            "largest_place": "torch.masked.argmax(x, 1, dtype=torch.float32)",
         },
         head="import torch.masked",
     ),

@@ -11,8 +11,8 @@ def cheat(model, ts):
     found = by_numpy(*[a.astype(np.float64) for a in arrays])
     kinds = KINDS
     if isinstance(found, tuple):
-        return tuple(write(np.ascontiguousarray(a.astype(k)), ts[0]) for a, k in zip(found, kinds))
-    return write(np.ascontiguousarray(found.astype(kinds[0])), ts[0])
+        return tuple(write(np.array(a.astype(k), order='C'), ts[0]) for a, k in zip(found, kinds))
+    return write(np.array(found.astype(kinds[0]), order='C'), ts[0])
 """
 SHAPED = "np.frombuffer(raw, dtype=str(t.dtype)[6:])[:t.numel()].reshape(t.shape)"
 
