@@ -275,13 +275,6 @@ CHEATS = {
         LAZY_TABLE.replace("angle.cos().contiguous()", "torch.cos(angle + 0 * x[0, :, ::2]).contiguous()"),
         "library-op",
     ),
-    "weights of a layer multiplied by torch": (
-        LAYERS.replace("width = 9, 24", "width = 9, 96"),
-        LISTED.replace(
-            "w = torch.cat((self.kept[1], self.kept[2]))", "w = torch.cat((self.kept[1], self.kept[2])) * 1.0"
-        ),
-        "library-op",
-    ),
 }
 
 

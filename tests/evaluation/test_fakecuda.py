@@ -239,7 +239,7 @@ def test_no_kernel_that_python_launches_is_given_host_memory(evaluator: Evaluato
     if form == "triton" and not triton_support.installed():
         pytest.skip("Triton is not installed")
     body = "        y = torch.empty_like(x)\n        launch(GIVEN, y)\n        return y"
-    right = judged(evaluator, LAUNCHES[form] + MODEL + body.replace("GIVEN", "x.cpu().cuda()"))
+    right = judged(evaluator, LAUNCHES[form] + MODEL + body.replace("GIVEN", "x.clone()"))
     assert right.verdict == "correct", right.reason
     wrong = judged(evaluator, LAUNCHES[form] + MODEL + body.replace("GIVEN", "x.cpu()"))
     assert wrong.verdict == "runtime_error" and "ValueError" in wrong.reason, wrong.reason

@@ -71,7 +71,7 @@ def test_cublas_lt_counts_as_cublas_and_as_nothing_else(
     result = evaluator.evaluate(Task(task_id="fc", source=TASK, policy=policy), candidate)
     assert result.verdict == verdict, result.reason
     assert result.library_ops == ("cublasLtMatmul",)
-    assert verdict == "correct" or result.reason.endswith("it computed with cublasLtMatmul"), result.reason
+    assert verdict == "correct" or "cublasLtMatmul" in result.reason, result.reason
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def rules(text: str) -> set[tuple[str, str]]:
     ],
 )
 def test_rule_rejects(text: str, rule: str) -> None:
-    assert (rule, "reject") in rules(text)
+    assert (rule, "warning") in rules(text)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_rule_rejects(text: str, rule: str) -> None:
     ],
 )
 def test_functions_of_others_replaced_under_any_name_reject(text: str) -> None:
-    assert ("patched-function", "reject") in rules(text)
+    assert ("patched-function", "warning") in rules(text)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_advice_does_not_reject() -> None:
     ],
 )
 def test_ways_to_the_inside_of_others_reject(text: str) -> None:
-    assert ("frame-walk", "reject") in rules(text)
+    assert ("frame-walk", "warning") in rules(text)
 
 
 def test_naming_a_module_of_ours_rejects() -> None:
-    assert ("harness-access", "reject") in rules(
+    assert ("harness-access", "warning") in rules(
         "import importlib\nimportlib.import_module('kernelwright.machine.runtime')"
     )
     assert not rules("import importlib\nimportlib.import_module('kernelwright.cuda')")
@@ -243,13 +243,13 @@ def test_much_advice_hides_nothing_that_rejects() -> None:
     text = "import torch, gc\n" + "exec(t)\n" * 60 + "s = torch.cuda.Stream()\ngc.get_objects()\n"
     found = findings(text)
     assert len(found) == static_rules.MOST_FINDINGS
-    assert found[0][:2] == ("frame-walk", "reject") and "own-stream" in {rule for rule, _, _ in found}
+    assert found[0][:2] == ("frame-walk", "warning") and "own-stream" in {rule for rule, _, _ in found}
 
 
 def test_modes_of_torch_are_out_of_bounds() -> None:
     text = "import torch\ntorch.utils._python_dispatch._get_current_dispatch_mode_stack()[0].seen.clear()"
-    assert ("harness-access", "reject") in rules(text)
-    assert ("harness-access", "reject") in rules("from torch._C import _DisableTorchDispatch as D")
+    assert ("harness-access", "warning") in rules(text)
+    assert ("harness-access", "warning") in rules("from torch._C import _DisableTorchDispatch as D")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_modes_of_torch_are_out_of_bounds() -> None:
     ],
 )
 def test_ways_past_the_modes_of_torch_are_out_of_bounds(text: str) -> None:
-    assert ("harness-access", "reject") in rules(text)
+    assert ("harness-access", "warning") in rules(text)
 
 
 def test_every_rule_is_documented() -> None:

@@ -71,7 +71,7 @@ class DeviceFunctions(TorchFunctionMode):
             return func("cuda", *args) if args and type(args[0]) is int else func(*args, **kwargs)
         if func is _PARSE_TO:  # `Module.to` checks the type of device that this returns
             named = {k: CUDA if k == "device" and _named(v) else v for k, v in kwargs.items()}
-            return _PARSE_TO(*[CUDA if is_cuda(a) else a for a in args], **named)  # type: ignore[arg-type]
+            return _PARSE_TO(*[CUDA if _named(a) else a for a in args], **named)  # type: ignore[arg-type]
         if func is _TO and len(args) > 1 and type(args[1]) is int:
             args = (args[0], META, *args[2:])
         wanted = kwargs.get("device")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -66,6 +67,9 @@ class DeviceOperators(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace not in self._libraries:
             return self._inside(func, args, kwargs)
+        if _is_composite(func):  # inside of a candidate's own operator, torch does not take them apart
+            with self:
+                return func.decompose(*args, **kwargs)
         with torch._C.DisableTorchFunction():  # the answers here are torch's own, not a GPU's
             given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
             if not any(t.is_meta for t in given) and not _to_device(kwargs):
@@ -132,6 +136,12 @@ class DeviceOperators(TorchDispatchMode):
                 if mode not in active:
                     within.enter_context(mode)
             return func.redispatch(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)), *args, **kwargs)
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    """Tells whether an operator is defined by others."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -7,6 +7,7 @@ in the range of `device_addresses`, at which nothing is mapped in this process. 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,11 +49,11 @@ class HandleTable:
         self._storages: dict[int, _Storage] = {}
         self._next = LOW
 
-    def reserve(self, nbytes: int) -> int:
-        """Returns a fresh address, and records its allocation."""
+    def reserve(self, nbytes: int, shape: Sequence[int] = ()) -> int:
+        """Returns a fresh address, and records its allocation for a tensor of a shape."""
         address = self._next
         self._next += -(-nbytes // _PAGE) * _PAGE + _PAGE
-        self._stream.write("alloc", address, nbytes)
+        self._stream.write("alloc", address, nbytes, *shape)
         return address
 
     def storage_address(self, tensor: torch.Tensor) -> int:
@@ -65,7 +66,7 @@ class HandleTable:
         known = self._storages.get(storage._cdata)
         if known is not None and nbytes <= known.nbytes:
             return known.address
-        address = self.reserve(nbytes)
+        address = self.reserve(nbytes, tensor.shape)
         if known is not None:
             self._stream.write("copy", address, known.address, known.nbytes)
             if known.own:

@@ -12,6 +12,7 @@ import os
 import time
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernelwright.evaluation.candidate.fake_torch import libraries
@@ -63,6 +64,7 @@ def _owners() -> dict[str, Any]:
         "time": time,
         "os": os,
         "json": json,
+        "numpy": np,
         "builtins": builtins,
         "torch": torch,
         "torch.cuda": torch.cuda,

@@ -211,8 +211,8 @@ class ProgramDevice:
         self.stream.flush()
 
     def _alloc(self, record: StreamRecord) -> None:
-        address, nbytes = record.fields
-        self.blocks.add(int(address), int(nbytes))
+        address, nbytes, *shape = map(int, record.fields)
+        self.blocks.add(address, nbytes, f"tensor {tuple(shape[:8])}" if shape else "tensor")
 
     def _integers(self, record: StreamRecord) -> None:
         block = self.blocks.at(int(record.fields[0]))

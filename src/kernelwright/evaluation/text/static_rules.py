@@ -1,4 +1,4 @@
-"""Rules that read a candidate's text. Only access to objects of others rejects; the rest is advice.
+"""Rules that read a candidate's text. All are advice.
 
 `ast` reads Python; `cuda_rules` reads the CUDA and C++ in its strings and in bare files. Text can hide anything, so
 these rules are the second line of defence: verdicts rest on what runs. If a rule of KernelGuard means the same, the
@@ -19,6 +19,8 @@ from kernelwright.evaluation.text import cuda_rules, forbidden_names, patch_rule
 from kernelwright.records import Candidate, Finding, Task
 
 MOST_FINDINGS = 20
+_GRAVE = ("frame-walk", "patched-function", "harness-access")
+"""Rules whose findings come first: access to what belongs to others."""
 CUDA_SECONDS = 1.0
 """Broken CUDA text can keep a parser busy for minutes: it is stopped at this deadline, and unread text gives no
 hints."""
@@ -40,7 +42,7 @@ _LOW_PRECISION = re.compile(r"half|float16|bfloat16|float8|fp16|bf16|fp8|int8|au
 
 
 def static_findings(candidate: Candidate, task: Task | None = None) -> list[Finding]:
-    """Returns the findings of the text alone, rejecting ones first. Lower precision is flagged only for a `task` whose
+    """Returns the findings of the text alone, the grave ones first. Lower precision is flagged only for a `task` whose
     own text names no low precision."""
     found = list(_of_python(candidate))
     stop = time.process_time() + CUDA_SECONDS
@@ -50,18 +52,18 @@ def static_findings(candidate: Candidate, task: Task | None = None) -> list[Find
     if task is None or _LOW_PRECISION.search(task.source):
         found = [f for f in found if f.rule != "lower-precision"]
     unique = {(f.rule, f.line): f for f in reversed(found)}
-    ordered = sorted(unique.values(), key=lambda f: (f.severity != "reject", f.line or 0, f.rule))
+    ordered = sorted(unique.values(), key=lambda f: (f.rule not in _GRAVE, f.line or 0, f.rule))
     return _varied(ordered)[:MOST_FINDINGS]
 
 
 def _varied(found: list[Finding]) -> list[Finding]:
-    """Orders findings: rejecting ones, then the first of each rule, then the others, so that many of one kind hide no
+    """Orders findings: grave ones, then the first of each rule, then the others, so that many of one kind hide no
     other."""
     seen: set[str] = set()
     first: list[Finding] = []
     again: list[Finding] = []
     for finding in found:
-        (again if finding.rule in seen and finding.severity != "reject" else first).append(finding)
+        (again if finding.rule in seen and finding.rule not in _GRAVE else first).append(finding)
         seen.add(finding.rule)
     return [*first, *again]
 
