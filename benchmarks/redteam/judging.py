@@ -20,7 +20,7 @@ from redteam.honest import HonestCase
 from redteam.pieces import Part, Tier
 from redteam.repair import REPAIRS, repaired
 
-BATCH = 32
+BATCH = 16
 """Attacks of one batch: repaired together, and written when the batch is done."""
 
 
