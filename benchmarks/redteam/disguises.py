@@ -126,7 +126,12 @@ def _honest(draft: Draft, call: str, before: tuple[str, ...] = ()) -> Draft:
 
 
 def _fallback(draft: Draft) -> Draft:
-    head = f"def tried(self, ts):\n    try:\n        return {draft.call}\n    except Exception:\n        return honest(*ts)\n"
+    # Zeros, since a door that fails beside an honest kernel would be honest work.
+    head = (
+        f"def tried(self, ts):\n    try:\n        return {draft.call}\n    except Exception:\n"
+        "        return blank(honest(*ts))\n\n\n"
+        "def blank(y):\n    return tuple(map(blank, y)) if isinstance(y, tuple) else y.zero_()\n"
+    )
     return replace(draft.with_honest(), hidden=f"{draft.hidden}\n\n{head}", call="tried(self, ts)")
 
 
@@ -283,7 +288,7 @@ DISGUISES: tuple[Disguise, ...] = (
     Disguise("submodule", _submodule),
     Disguise("method", _method),
     Disguise("property", _property),
-    Disguise("fallback to the honest kernel", _fallback),
+    Disguise("failures hidden", _fallback),
     Disguise("honest kernel on scratch memory", _scratch),
     Disguise("honest kernel below the answer", _first_kernel),
 )

@@ -43,7 +43,6 @@ DOORS: tuple[Door, ...] = (
     ),
     when("torch when nothing profiles", "not torch.autograd._profiler_enabled()"),
     when("torch unless gradients are on", "not torch.is_grad_enabled()"),
-    when("torch in the main thread", "threading.current_thread() is threading.main_thread()", "import threading"),
     when("torch by the clock", "time.time_ns() // 1000 % 2", "import time"),
     when("torch at unusual addresses", "ts[0].data_ptr() % 4096 != 0 or ts[0].data_ptr() % 4096 == 0"),
     when("torch where values look random", "ts[0].numel() > 2 and bool(ts[0].reshape(-1)[0] != ts[0].reshape(-1)[1])"),

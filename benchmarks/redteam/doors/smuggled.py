@@ -35,7 +35,7 @@ DOORS: tuple[Door, ...] = (
         "hook after the call",
         FAMILY,
         "def prepare(model):\n    model.register_forward_hook(lambda m, a, y: answer(*a, *[getattr(m, w) for w in WEIGHTS]))"
-        "\n\n\ndef cheat(model, ts):\n    return honest(*ts)",
+        "\n\n\ndef cheat(model, ts):\n    return honest(*ts).zero_()",
         covered=False,
         fits=ONE,
     ),
@@ -44,7 +44,7 @@ DOORS: tuple[Door, ...] = (
         FAMILY,
         "from torch.nn.modules.module import register_module_forward_hook\n\n\ndef after(m, a, y):\n"
         "    if isinstance(m, ModelNew):\n        return answer(*a, *[getattr(m, w) for w in WEIGHTS])\n\n\n"
-        "register_module_forward_hook(after)\n\n\ndef cheat(model, ts):\n    return honest(*ts)",
+        "register_module_forward_hook(after)\n\n\ndef cheat(model, ts):\n    return honest(*ts).zero_()",
         covered=False,
         fits=ONE,
     ),
@@ -185,7 +185,7 @@ DOORS: tuple[Door, ...] = (
         LAZY,
         "class Late(list):\n    def __iter__(self):\n        return iter(answer(*self.ts))\n\n    def __getitem__(self, i):\n"
         "        return answer(*self.ts)[i]\n\n\n"
-        "def cheat(model, ts):\n    y = Late(honest(*ts))\n    y.ts = ts\n    return y",
+        "def cheat(model, ts):\n    y = Late(t.zero_() for t in honest(*ts))\n    y.ts = ts\n    return y",
         covered=False,
         fits=tasks_of("pair"),
         plain=False,
@@ -209,7 +209,7 @@ DOORS: tuple[Door, ...] = (
     door(
         "memory shared with another tensor",
         LAZY,
-        "def cheat(model, ts):\n    y = honest(*ts)\n    z = answer(*[t.detach() for t in ts])\n    y.set_(z.untyped_storage(), 0, z.shape, z.stride())\n"
+        "def cheat(model, ts):\n    y = honest(*ts).zero_()\n    z = answer(*[t.detach() for t in ts])\n    y.set_(z.untyped_storage(), 0, z.shape, z.stride())\n"
         "    return y",
         covered=False,
         fits=ONE,
@@ -217,7 +217,7 @@ DOORS: tuple[Door, ...] = (
     door(
         "data replaced after the kernel",
         LAZY,
-        "def cheat(model, ts):\n    y = honest(*ts)\n    y.data = answer(*[t.detach() for t in ts])\n    return y",
+        "def cheat(model, ts):\n    y = honest(*ts).zero_()\n    y.data = answer(*[t.detach() for t in ts])\n    return y",
         covered=False,
         fits=ONE,
     ),
