@@ -253,7 +253,7 @@ class TracingDevice(ProgramDevice):
 
     def _alloc(self, record: StreamRecord) -> None:
         super()._alloc(record)
-        address, nbytes = map(int, record.fields)
+        address, nbytes, *_ = map(int, record.fields)
         if self._phase is None:
             return  # only its use in a call would matter
         self._numbers[address] = len(self._table)
