@@ -74,6 +74,11 @@ class BuildResult(_Message):
     """Wall seconds by stage (`split`, `nvrtc`, `host`); `cached` is 1.0 on a build cache hit."""
 
 
+DYNAMIC_PARALLELISM = "dynamic parallelism: a kernel that launches kernels"
+"""The name of the missing feature."""
+
+
 def needs_torch(request: BuildRequest, result: BuildResult) -> bool:
     """Tells whether torch's own build of an extension should be tried after ours."""
-    return request.kind == "extension" and bool(request.arch) and result.status == "unsupported"
+    linked = DYNAMIC_PARALLELISM not in result.missing  # torch's build does not link relocatable device code
+    return request.kind == "extension" and bool(request.arch) and result.status == "unsupported" and linked

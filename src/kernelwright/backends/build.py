@@ -24,7 +24,7 @@ from kernelwright.backends.source_text.launches import RefusedSource
 from kernelwright.backends.source_text.split import Split, UnsupportedSource, split
 from kernelwright.backends.source_text.tokens import tokenize
 from kernelwright.backends.triton import ptxas
-from kernelwright.builds import BuildRequest, BuildResult, needs_torch
+from kernelwright.builds import DYNAMIC_PARALLELISM, BuildRequest, BuildResult, needs_torch
 from kernelwright.machine import nvrtc
 
 NAME_ERROR = "__nv_name_map"
@@ -250,7 +250,7 @@ def _as_nvcc(result: BuildResult, parts: Split, request: BuildRequest) -> BuildR
     if result.status == "compile_error" and (cut := _cut(request.cuda_source, result.log)):
         return _failed(result.log, cut, result.seconds)
     if result.status == "compile_error" and _relocatable(request.cuda_flags) and _NESTED.search(result.log):
-        return _failed(result.log, ("dynamic parallelism: a kernel that launches kernels",), result.seconds)
+        return _failed(result.log, (DYNAMIC_PARALLELISM,), result.seconds)
     unknown = re.findall(r"identifier \"(\w+)\" is undefined", result.log) if result.status == "compile_error" else []
     missing = tuple(dict.fromkeys(f"{n} in device code" for n in unknown if n in parts.left_out))
     return _failed(result.log, missing, result.seconds) if missing else result
