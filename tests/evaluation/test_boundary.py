@@ -188,6 +188,19 @@ def test_memory_of_one_candidate_is_gone_for_the_next() -> None:
         made.blocks.holding(LOW, 6)
 
 
+def test_a_place_may_begin_inside_of_a_block() -> None:
+    """As that of a tensor that host code makes over a part of an allocation."""
+    blocks = DeviceMemory(1 << 20)
+    block = blocks.add(LOW, 64)
+    blocks.view([LOW, "float32", [16], [1], 0, 0]).copy_(torch.arange(16.0))
+    inside = [LOW + 16, "float32", [4], [2], 1, 0]
+    assert blocks.view(inside).tolist() == [5.0, 7.0, 9.0, 11.0]
+    blocks.mark(inside, memory.GLUE)
+    assert block.spread()[20:24].tolist() == [memory.GLUE] * 4 and block.spread()[16] != memory.GLUE
+    assert blocks.labels(inside).tolist() == [memory.GLUE] * 4
+    blocks.clear()
+
+
 def test_memory_has_a_limit() -> None:
     made, candidate = device()
     candidate.write("alloc", LOW, 1 << 40)
@@ -257,3 +270,23 @@ class ModelNew(nn.Module):
     result = judged(evaluator, PLANTED, text)
     assert result.verdict == "rejected" and result.findings[0].rule == "library-op", result.reason
     assert "mm" in result.library_ops
+
+
+def test_a_buffer_of_the_candidates_own_keeps_its_value(evaluator: Evaluator) -> None:
+    """The reference has no weights, so the judge sends none."""
+    text = """
+import torch, torch.nn as nn
+from kernelwright.cuda import Module
+k = Module(r'''extern "C" __global__ void times(const float* x, const float* w, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i] * w[0]; }''')
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("w", torch.full((1,), 3.0))
+    def forward(self, x):
+        y = torch.empty_like(x)
+        k.times[(x.numel() + 255) // 256, 256](x, self.w, y, x.numel())
+        return y
+"""
+    result = judged(evaluator, PLANTED, text)
+    assert result.verdict == "correct", result.reason

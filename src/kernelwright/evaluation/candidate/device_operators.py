@@ -95,7 +95,12 @@ class DeviceOperators(TorchDispatchMode):
         return self._executed(func, args, kwargs, given)
 
     def _executed(self, func: Any, args: Any, kwargs: dict[str, Any], given: list[torch.Tensor]) -> Any:
-        """Runs an operator on forms only, and records it."""
+        """Runs an operator on forms only, and records it.
+
+        Raises RuntimeError, as torch does on a GPU, for one that would write values of the device into host memory.
+        """
+        if any(isinstance(t, torch.Tensor) and not t.is_meta for t in _written(func, args)):
+            raise RuntimeError("Expected all tensors to be on the same device, but found at least two, cuda:0 and cpu!")
         arguments = self._arguments(args, kwargs)
         plain = {k: None if k == "generator" else v for k, v in kwargs.items() if k != "pin_memory"}
         given_forms = _forms(args) if func.overloadpacket.__name__ in _MIXES else args
@@ -142,6 +147,12 @@ class DeviceOperators(TorchDispatchMode):
 def _is_composite(func: Any) -> bool:
     """Tells whether an operator is defined by others."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+
+
+def _written(func: Any, args: Any) -> list[Any]:
+    """Returns the positional arguments that an operator writes in place."""
+    pairs = zip(func._schema.arguments, args, strict=False)
+    return [value for a, value in pairs if a.alias_info is not None and a.alias_info.is_write]
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.judge import small_sizes
 from kernelwright.evaluation.judge.attempt import Attempt
-from kernelwright.evaluation.judge.small_sizes import PROGRAM_LANGUAGES
 from kernelwright.evaluation.judge.verdict import SIZE_RULES
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.trials import TaskPlan, Trial
@@ -62,7 +61,7 @@ def judged(case: Case, plan: TaskPlan, main: Workload) -> First | None:
 
     Returns None for a candidate in a language that drives no device.
     """
-    if case.candidate.language not in PROGRAM_LANGUAGES:
+    if case.candidate.language == "cpp":
         return None
     started = time.monotonic()
     stated = [w.constants for w in case.plan.workloads if w.scope == "declared"]

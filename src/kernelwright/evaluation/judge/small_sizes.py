@@ -40,8 +40,6 @@ from kernelwright.records import (
     Workload,
 )
 
-PROGRAM_LANGUAGES = ("cuda", "triton")
-"""Languages of candidates that drive a device."""
 ESCALATE_ELEMENTS = 48_000_000
 ESCALATE_FLOPS = 6_000_000_000
 """The bounds up to which the declared size is run after a failure at a size that the task does not state."""
@@ -131,7 +129,7 @@ def _run(case: Case, trials: Sequence[Trial]) -> Attempt:
 
 def client_of(case: Case) -> CandidateClient:
     """Returns the client of a fresh candidate: with handles, unless its code runs on the CPU by right."""
-    return ProgramClient(case) if case.candidate.language in PROGRAM_LANGUAGES else in_process(case)
+    return in_process(case) if case.candidate.language == "cpp" else ProgramClient(case)
 
 
 def in_process(case: Case) -> CandidateClient:

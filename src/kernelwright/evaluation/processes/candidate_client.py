@@ -46,6 +46,17 @@ def _forged(where: str, error: Exception) -> Failed:
     return Failed("rejected", f"forged-answer: {finding.evidence} ({where})"[:500], finding)
 
 
+_MIXED = Finding(
+    rule="hidden-device-code",
+    evidence="its text is C++ for the CPU, which works on values, and it builds device code all the same",
+    severity="reject",
+)
+
+
+def _has_device_code(request: dict[str, Any]) -> bool:
+    return request["kind"] in ("device", "instances", "ptxas")
+
+
 @dataclass(frozen=True)
 class Answered(Generic[messages.Answer]):
     """One answer of the runner: its validated facts, and the tensors that came with them."""
@@ -165,6 +176,8 @@ class CandidateClient:
             request = messages.build_request(message.header)
         except messages.Unsound as error:
             raise _forged("in a build request", error) from None
+        if self.candidate.language == "cpp" and self.road == "in-process" and _has_device_code(request):
+            raise Failed("rejected", f"{_MIXED.rule}: {_MIXED.evidence}", _MIXED)
         if len(self.builds) >= MAX_BUILDS:
             result = BuildResult("compile_error", log=f"more than {MAX_BUILDS} builds for one candidate")
         else:

@@ -109,10 +109,11 @@ class ProgramDevice:
         else:
             own = [self.blocks.view(p) for p in header["own"]]
             self._copies += copies_among(own, [self.blocks.view(p) for p in places]) if own else []
-        for number, (place, data) in enumerate(zip(places, message.tensors, strict=True)):
+        for number, place in enumerate(places):
             if 0 in place[2]:
                 continue
-            self.blocks.view(place).copy_(wire.unpack_tensor(data))
+            if message.tensors:  # without any, the model keeps the weights of its constructor
+                self.blocks.view(place).copy_(wire.unpack_tensor(message.tensors[number]))
             block = self.blocks.holding(place[0], 1)
             block.mark(memory.FIXED)
             block.given, block.name = True, f"weight {number} {tuple(place[2])}"

@@ -162,7 +162,10 @@ class DeviceMemory:
         block = self.holding(address, 1)
         if not kind.is_floating_point:
             block.floating = False
-        tensor = _typed(block.flat, kind).as_strided(sizes, strides, offset)
+        first, odd = divmod(address - block.address, kind.itemsize)
+        if odd:
+            raise BadAddress(f"a tensor of {dtype} at {address:#x} is not aligned")
+        tensor = _typed(block.flat, kind).as_strided(sizes, strides, first + offset)
         tensor = tensor.conj() if bits & 1 else tensor
         return torch._neg_view(tensor) if bits & 2 else tensor
 
@@ -170,7 +173,8 @@ class DeviceMemory:
         """Returns the label of each element at a place, as a view of the labels of their first bytes."""
         address, dtype, sizes, strides, offset, _ = place
         block, size = self.holding(address, 1), dtype_of(dtype).itemsize
-        return block.spread().as_strided(sizes, [s * size for s in strides], offset * size)
+        first = address - block.address + offset * size
+        return block.spread().as_strided(sizes, [s * size for s in strides], first)
 
     def mark(self, place: Place, labels: torch.Tensor | int) -> None:
         """Labels the elements at a place."""
@@ -178,15 +182,16 @@ class DeviceMemory:
         if 0 in sizes:
             return
         block, size = self.holding(address, 1), dtype_of(dtype).itemsize
-        if isinstance(labels, int) and _covers(block, sizes, strides, offset, size):
+        first = address - block.address + offset * size
+        if isinstance(labels, int) and _covers(block, sizes, strides, first, size):
             self._written(block)
             block.mark(labels)
             return
         if block.shadow is not None:
-            block.shadow.elements(offset * size, sizes, strides, size)[...] = 1
+            block.shadow.elements(first, sizes, strides, size)[...] = 1
         spread = block.spread()
         for byte in range(size):
-            view = spread.as_strided(sizes, [s * size for s in strides], offset * size + byte)
+            view = spread.as_strided(sizes, [s * size for s in strides], first + byte)
             view.fill_(labels) if isinstance(labels, int) else view.copy_(labels)
 
     def write(self, address: int, nbytes: int, labels: torch.Tensor | int) -> None:
@@ -238,13 +243,13 @@ def _typed(flat: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
     return flat if kind is torch.uint8 else flat[: flat.numel() // size * size].view(kind)
 
 
-def _covers(block: Block, sizes: list[int], strides: list[int], offset: int, size: int) -> bool:
-    """Tells whether a dense view covers its block."""
+def _covers(block: Block, sizes: list[int], strides: list[int], first: int, size: int) -> bool:
+    """Tells whether a dense view from the byte `first` covers its block."""
     count = 1
     for n in sizes:
         count *= n
     last = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
-    return offset == 0 and count * size >= block.nbytes and last == count
+    return first == 0 and count * size >= block.nbytes and last == count
 
 
 def _rounded(nbytes: int) -> int:
