@@ -89,16 +89,15 @@ class Glue:
         function = _operator(name)
         args, kwargs = arguments
         places = [*origins.places(args), *origins.places(kwargs)]
-        hosts = [t for t in _hosts(args)] + [t for t in _hosts(list(kwargs.values()))]
+        hosts = [*_hosts(args), *_hosts(list(kwargs.values()))]
         accumulates = name.startswith("index_put") and len(args) > 3 and bool(args[3])
         labels = [self._label(p) for p in places]
         moved = glue_table.moves(name, accumulates)
         if not moved:
             self._allow(name, library, places, labels)
-        if not moved:
             self._account(library or name.split(".")[0], places, labels, results)
         label = self._result_label(labels, moved, bool(hosts))
-        written = [places[k] for k in _written(function, args, kwargs)]
+        written = _written(function, args, kwargs)
         call = self.execute(function, arguments, results, parts)
         for place in results:
             if place is not None:
@@ -120,7 +119,10 @@ class Glue:
         named = {k: self._named(k, v, host) for k, v in kwargs.items() if k != "pin_memory"}
         with torch.no_grad():
             made = function(*plain, **named)
-        for place, tensor in zip(results, tensors_in(made), strict=False):
+        tensors = list(tensors_in(made))
+        if len(tensors) != len(results):  # a place without a tensor would be labelled, and not written
+            raise ValueError(f"{len(results)} places for {len(tensors)} results of an operator")
+        for place, tensor in zip(results, tensors, strict=True):
             if place is not None:
                 self.blocks.view(place).copy_(tensor)
         return Execution(plain, named, made)
@@ -249,16 +251,12 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(item)
 
 
-def _written(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[int]:
-    """Returns the numbers, among all places of a call, of those that the operator writes in place."""
-    found: list[int] = []
-    at = 0
+def _written(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Place]:
+    """Returns the places of the arguments that an operator writes in place."""
+    found: list[Place] = []
     for index, argument in enumerate(function._schema.arguments):
-        value = args[index] if index < len(args) else kwargs.get(argument.name)
-        count = sum(1 for _ in origins.places([value]))
         if argument.alias_info is not None and argument.alias_info.is_write:
-            found += range(at, at + count)
-        at += count
+            found += origins.places([args[index] if index < len(args) else kwargs.get(argument.name)])
     return found
 
 
