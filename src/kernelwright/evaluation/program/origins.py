@@ -14,15 +14,19 @@ from kernelwright.evaluation.program.memory import DeviceMemory
 FEW = 256
 """A bound on the elements that the host may read unreported: sizes, offsets, small tables."""
 COPIED_SHARE = 0.9
-"""The share of an output's elements that, equal in order to what operators had moved, make its kernel a copy."""
-_KEY = 16
-"""The elements by which the place of a moved tensor in an output is found."""
-_WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The share of an output's elements that, in the order of what operators had moved, make its kernel a copy."""
+NEAR = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 3e-2}
+"""The relative difference up to which a kernel has only touched a value: more than what passes as the right result.
+Other dtypes must be equal."""
+_LEAST = 16
+"""The least elements of a moved tensor that is looked for."""
+_MOST_PLACES = 64
+"""The most places of an output at which a moved tensor is looked for."""
 
 
 def of(blocks: DeviceMemory, place: Place, output: torch.Tensor, moved: Sequence[torch.Tensor]) -> dict[str, int]:
-    """Returns the number of an output's elements by label. Elements that a kernel stored, but that only repeat in order
-    what operators had `moved`, count as moved."""
+    """Returns the number of an output's elements by label. Elements that a kernel stored, but that repeat in order what
+    operators had `moved`, or differ from it by less than counts as another result, count as moved."""
     count = output.numel()
     if not count:
         return {}
@@ -39,35 +43,28 @@ def of(blocks: DeviceMemory, place: Place, output: torch.Tensor, moved: Sequence
 
 
 def _repeated(output: torch.Tensor, moved: Sequence[torch.Tensor]) -> int:
-    """Returns the number of elements of an output that lie in runs equal to moved tensors."""
-    size = output.element_size()
-    if size not in _WHOLE:
-        return 0
-    flat = output.contiguous().reshape(-1).view(_WHOLE[size])
-    data = flat.numpy().tobytes()
+    """Returns the number of an output's elements that repeat moved tensors, in order and nearly in value."""
+    flat = output.contiguous().reshape(-1)
     covered = 0
     for one in moved:
-        if one.element_size() != size or one.numel() > flat.numel() or one.numel() < _KEY:
+        if one.dtype is torch.uint8 and one.numel() % flat.element_size() == 0:
+            one = one.view(flat.dtype)  # copied as bytes, by host code
+        size = one.numel()
+        if one.dtype != flat.dtype or not _LEAST <= size <= flat.numel() or bool((one == one[0]).all()):
             continue
-        bits = one.view(_WHOLE[size])
-        if bool((bits == bits[0]).all()):
-            continue
-        at = _found(data, bits, flat, size)
-        covered += one.numel() if at is not None else 0
+        starts = range(0, flat.numel() - size + 1, size)[:_MOST_PLACES]
+        near = max(_near(flat[start : start + size], one) for start in starts)
+        covered += near if near >= COPIED_SHARE * size else 0
     return min(covered, flat.numel())
 
 
-def _found(data: bytes, bits: torch.Tensor, flat: torch.Tensor, size: int) -> int | None:
-    """Returns the element at which the whole of a moved tensor begins in the output, or None."""
-    key = bits[:_KEY].numpy().tobytes()
-    at = data.find(key)
-    while at >= 0:
-        start = at // size
-        if at % size == 0 and start + bits.numel() <= flat.numel():
-            if bool((flat[start : start + bits.numel()] == bits).all()):
-                return start
-        at = data.find(key, at + 1)
-    return None
+def _near(values: torch.Tensor, moved: torch.Tensor) -> int:
+    """Counts the values that a kernel has copied, or only touched."""
+    same = values == moved
+    if (bound := NEAR.get(values.dtype)) is not None:
+        same |= (values - moved).abs() <= bound * moved.abs()
+        same |= values.isnan() & moved.isnan()
+    return int(same.sum())
 
 
 def places(value: Any) -> Iterator[Place]:
