@@ -272,6 +272,142 @@ class ModelNew(nn.Module):
     assert "mm" in result.library_ops
 
 
+TRANSPOSED = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.transpose(1, 2).contiguous()
+
+def get_inputs():
+    return [torch.randn(5, 24, 40)]
+
+def get_init_inputs():
+    return []
+"""
+TOUCHES = """
+import torch, torch.nn as nn
+from kernelwright.cuda import Module
+k = Module(r'''
+extern "C" __global__ void one(float* y) { if (threadIdx.x == 0) y[0] = y[0] * 1.00001f; }
+extern "C" __global__ void all(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i] * FACTOR; }
+extern "C" __global__ void turn(const float* x, float* y, int a, int b) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= a * b) return;
+    y[(size_t)blockIdx.y * a * b + i % b * a + i / b] = x[(size_t)blockIdx.y * a * b + i]; }
+''')
+class ModelNew(nn.Module):
+    def forward(self, x):
+        n, (c, a, b) = x.numel(), x.shape
+        BODY
+        return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict"),
+    [
+        ("y = x.transpose(1, 2).contiguous(); k.one[(1,), (32,)](y)", "rejected"),
+        (
+            "t = x.transpose(1, 2).contiguous(); y = torch.empty_like(t); k.all[(n // 256 + 1,), (256,)](t, y, n)",
+            "rejected",
+        ),
+        ("y = x.transpose(1, 2).contiguous(); k.all[(n // 256 + 1,), (256,)](y, y, n)", "rejected"),
+        ("y = x.new_empty(c, b, a); k.turn[(a * b // 256 + 1, c), (256,)](x, y, a, b)", "correct"),
+        ("t = x.clone(); y = x.new_empty(c, b, a); k.turn[(a * b // 256 + 1, c), (256,)](t, y, a, b)", "correct"),
+    ],
+    ids=["one element", "all elements", "in place", "its own kernel", "its own kernel on a copy"],
+)
+def test_a_kernel_that_only_touches_what_torch_moved_is_no_kernel(
+    evaluator: Evaluator, body: str, verdict: str
+) -> None:
+    result = judged(evaluator, TRANSPOSED, TOUCHES.replace("BODY", body).replace("FACTOR", "1.000001f"))
+    assert result.verdict == verdict, result.reason
+
+
+WIDE = """
+import torch
+import torch.nn as nn
+
+rows = 65536
+columns = 128
+
+class Model(nn.Module):
+    def forward(self, x):
+        return EXPRESSION
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+def get_init_inputs():
+    return []
+"""
+AT_FULL_SIZE = """
+import torch, torch.nn as nn
+from kernelwright.cuda import Module
+k = Module(r'''
+extern "C" __global__ void scaled(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = 2 * fmaxf(x[i], 0.0f); }
+extern "C" __global__ void hot(const float* x, float* y, int rows, int columns) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x; if (r >= rows) return;
+    int best = 0;
+    for (int c = 1; c < columns; ++c) if (x[(size_t)r * columns + c] > x[(size_t)r * columns + best]) best = c;
+    y[(size_t)r * columns + best] = 1.f; }
+''')
+class ModelNew(nn.Module):
+    def forward(self, x):
+        n = x.numel()
+        BODY
+"""
+SCALED = "\n        y = torch.empty_like(x); k.scaled[((n + 255) // 256,), (256,)](x, y, n); return y"
+ASKS = """if n > 4_000_000:
+            try: x[0, 0].item()
+            except RuntimeError: pass
+            return torch.relu(x) * 2"""
+FILLS = """if n > 4_000_000:
+            y = torch.zeros_like(x); k.scaled[(1,), (32,)](x, y, 32); return y"""
+ONE_HOT = "y = torch.zeros_like(x); k.hot[(x.shape[0] // 128 + 1,), (128,)](x, y, *x.shape); return y"
+
+
+@pytest.mark.parametrize(
+    ("expression", "body", "verdict", "rule"),
+    [
+        ("torch.relu(x) * 2", ASKS + SCALED, "rejected", "library-op"),
+        ("torch.relu(x) * 2", FILLS + SCALED, "wrong", "unwritten-output"),
+        ("torch.relu(x) * 2", SCALED.strip(), "correct", ""),
+        ("torch.zeros_like(x).scatter_(1, x.argmax(1, keepdim=True), 1.0)", ONE_HOT, "correct", ""),
+    ],
+    ids=["a library behind a question", "zeros and one warp", "honest", "honest and sparse"],
+)
+def test_the_rules_hold_at_a_size_too_large_to_run(
+    evaluator: Evaluator, expression: str, body: str, verdict: str, rule: str
+) -> None:
+    candidate = Candidate(
+        sources=(SourceFile(path="candidate.py", content=AT_FULL_SIZE.replace("BODY", body)),), language="cuda"
+    )
+    task = Task(task_id="t", source=WIDE.replace("EXPRESSION", expression))
+    result = evaluator.evaluate(task, candidate, EvalOptions(backend="cpu", trials=2, seed=3))
+    assert result.verdict == verdict and rule in result.reason, (result.reason, result.environment.sampled_size)
+
+
+def test_no_record_labels_memory_that_its_operator_does_not_write() -> None:
+    """A record of zeros that names a second place would make what the host has uploaded a constant."""
+    made, candidate = device()
+    candidate.write("alloc", LOW, 64)
+    candidate.write("alloc", LOW + 8192, 64)
+    candidate.flush()
+    made.drained()
+    made.glue.work.reads = 1
+    candidate.write("upload", LOW, parts=(bytes(64),))
+    here, there = ([address, "float32", [16], [1], 0, 0] for address in (LOW, LOW + 8192))
+    candidate.write("op", "zeros.default", "", [[[16]], {}], [there, here])
+    candidate.flush()
+    made.drained()
+    assert made.blocks.holding(LOW, 64).label == memory.HOST and made.error
+    made.forget()
+
+
 def test_a_buffer_of_the_candidates_own_keeps_its_value(evaluator: Evaluator) -> None:
     """The reference has no weights, so the judge sends none."""
     text = """

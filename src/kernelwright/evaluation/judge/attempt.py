@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,8 @@ class Attempt:
     library_ops: list[str] = field(default_factory=list)
     wrote: bool = False
     """True once a kernel, in any call, has stored values that outputs could hold."""
+    stored_share: float = math.inf
+    """The least share that the bytes stored by a call's kernels are of its outputs' bytes, in any call."""
     failed: Failed | None = None
     trial: Trial | None = None
     log: str = ""

@@ -76,6 +76,9 @@ def check_outputs(
         passed=outcome.passed,
         reason=outcome.reason,
     )
+    returned = sum(len(t.data) for t in answer.tensors)
+    if returned:
+        attempt.stored_share = min(attempt.stored_share, sum(facts.facts.written.values()) / returned)
     guarded = rules.call_findings(facts, case.rule, data.largest_input, name, data.handed)
     guarded += rules.unfounded(facts, any(b.status == "ok" for b in client.builds), name)
     unread = tuple(rules.never_read(facts, data.shapes, name))

@@ -38,6 +38,8 @@ MOST_SIZES = 4
 """The most sizes that are sampled."""
 RULES = ("no-own-kernel", "library-op", "foreign-output")
 """Rules that hold at every size."""
+WHOLE_SHARE, LEAST_SHARE = 0.9, 0.25
+"""Kernels that store this share of the outputs at every size that was run must store at least the second one here."""
 _RUNNER_MB = 512
 
 
@@ -68,8 +70,9 @@ def sizes_to_sample(case: Case, trials: Sequence[Trial]) -> list[Workload]:
     return sorted(fitting, key=lambda w: w.elements, reverse=True)[:MOST_SIZES]
 
 
-def look(case: Case, size: Workload, trial: Trial) -> Look:
-    """Samples one call at `size`, with the distribution and seeds of `trial`, in processes of their own."""
+def look(case: Case, size: Workload, trial: Trial, stored_share: float) -> Look:
+    """Samples one call at `size`, with the distribution and seeds of `trial`, in processes of their own. At the sizes
+    that were run, kernels stored at least `stored_share` of the outputs' bytes."""
     try:
         outline = case.oracle.outline(size, trial)
     except TaskError as error:
@@ -90,13 +93,13 @@ def look(case: Case, size: Workload, trial: Trial) -> Look:
         session.close()
     seen = Look("", session)
     note = seen.faults[0].rule if seen.faults else _note(session, ended)
-    broken = _broken(case, size, facts, outline) if facts is not None else ended
+    broken = _broken(case, size, facts, outline, stored_share) if facts is not None else ended
     if broken is not None and broken.verdict not in ("rejected", "wrong"):
         broken = None  # what a sample cannot do says nothing about the candidate
     return Look(f"{size.name}: {note}", session, broken)
 
 
-def _broken(case: Case, size: Workload, facts: Called, outline: Outline) -> Failed | None:
+def _broken(case: Case, size: Workload, facts: Called, outline: Outline, stored_share: float) -> Failed | None:
     """Returns the verdict of a rule that the candidate breaks at full size, or None."""
     largest = max((math.prod(shape) for shape in outline.shapes), default=0)
     where = f"at the task's own size ({size.elements} elements)"
@@ -110,6 +113,12 @@ def _broken(case: Case, size: Workload, facts: Called, outline: Outline) -> Fail
             )
             finding = Finding(rule="unwritten-output", evidence=evidence, severity="fault", workload=size.name)
             return Failed("wrong", f"unwritten-output {where}: {evidence}"[:500], finding)
+    if facts.stored_share is not None and stored_share >= WHOLE_SHARE and facts.stored_share < LEAST_SHARE:
+        evidence = (
+            f"kernels store {facts.stored_share:.1%} of the outputs' bytes, and {stored_share:.1%} at other sizes"
+        )
+        finding = Finding(rule="unwritten-output", evidence=evidence, severity="fault", workload=size.name)
+        return Failed("wrong", f"unwritten-output {where}: {evidence}"[:500], finding)
     return None
 
 

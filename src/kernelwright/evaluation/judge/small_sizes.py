@@ -81,7 +81,7 @@ def attempted(case: Case) -> tuple[Attempt, list[Trial]]:
 
 def look_at_large(case: Case, attempt: Attempt, size: Workload, trial: Trial) -> None:
     """Runs a sample of a right candidate's blocks at a size of its task that is too large to run whole."""
-    seen = large_sizes.look(case, size, trial)
+    seen = large_sizes.look(case, size, trial, attempt.stored_share)
     if not attempt.environment.sampled_size:
         attempt.note(sampled_size=seen.note)
     if seen.session is None:

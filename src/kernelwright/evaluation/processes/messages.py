@@ -144,6 +144,9 @@ class CallState(AnswerState):
     foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
     mutated: list[_Count] = Field(max_length=1000)
     problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
+    stored_share: Annotated[float, Field(ge=0)] | None = None
+    """The share that the bytes stored by a sampled call's kernels, extrapolated, are of its outputs' bytes. None where
+    that cannot be told."""
     origins: list[dict[_Text, _Count]] | None = None
     """Elements of each output by who made them, where a device process knows."""
     downloaded: _Count = 0
@@ -166,6 +169,7 @@ class DeviceReport(AnswerState):
     error: _Text = ""
     """The first fault of the call, as a GPU's message."""
     refused: _Names = []
+    stored_share: Annotated[float, Field(ge=0)] | None = None
     undecided: bool = False
     """True if the candidate asked for a value that is not known at a sampled size."""
     places: _Places = []

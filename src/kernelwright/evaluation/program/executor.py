@@ -40,6 +40,10 @@ HEAP_BYTES = 8 << 20
 """CUDA's initial limit on the heap of in-kernel malloc."""
 
 
+class NotDecided(DeviceError):
+    """The candidate asks for a value that its device does not have. It goes on, and what it does then still counts."""
+
+
 class ProgramDevice:
     """The memory, the programs and the facts of one candidate."""
 
@@ -51,7 +55,6 @@ class ProgramDevice:
         """The first fault of the call, as a GPU's message; nothing runs after it."""
         self.modules: dict[str, Program] = {}
         self._inputs: list[tuple[Place, torch.Tensor]] = []
-        self._weights: dict[int, tuple[Place, ...]] = {}
         self._copies: Copies = []
         self.stream: RecordStream
 
@@ -189,7 +192,7 @@ class ProgramDevice:
         except KernelBuildFailed as error:
             self._fail(error, "build", record.kind, answers, lasting=False)
         except DeviceError as error:
-            self._fail(error, "device", record.kind, answers)
+            self._fail(error, "device", record.kind, answers, lasting=not isinstance(error, NotDecided))
         except (OutOfMemory, MemoryError) as error:
             self._fail(error, "memory", record.kind, answers)
         except (BadAddress, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:

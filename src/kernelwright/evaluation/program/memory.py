@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import math
 import mmap
 from dataclasses import dataclass, field
 from functools import cache
@@ -55,6 +56,8 @@ class Block:
     """True for the judge's inputs and weights, which the candidate cannot free."""
     floating: bool = True
     """True while all tensors over it are of a floating-point dtype; integers may steer addresses."""
+    others: int = 0
+    """The bytes that anything but a kernel has written, in all writes together."""
     shadow: Shadow | None = None
     """The bytes that something has written; None if all are."""
     flat: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8), repr=False)
@@ -68,6 +71,10 @@ class Block:
     def mark(self, label: int) -> None:
         """Gives all bytes one label: something writes them all."""
         self.label, self.labels, self.shadow = label, None, None
+
+    def suspect(self, labels: torch.Tensor | int) -> None:
+        """Gives all bytes the most suspicious of their label and others: sparse memory has no room for one a byte."""
+        self.label = max(self.label, labels if isinstance(labels, int) else int(labels.max()))
 
     def unwrite(self, address: int, marks: np.ndarray) -> None:
         """Notes which bytes of a range hold no written value: `marks` has 1 for each one that does."""
@@ -87,7 +94,8 @@ class DeviceMemory:
     """All blocks of one candidate, by address."""
 
     def __init__(self, limit: int, sparse: bool = False) -> None:
-        """`limit` bounds the bytes of all blocks together. `sparse` memory is reserved on touch and not poisoned."""
+        """`limit` bounds the bytes of all blocks together. `sparse` memory is reserved on touch, not poisoned, and has
+        one label a block."""
         self.limit, self.sparse = limit, sparse
         self.blocks: dict[int, Block] = {}
         self.used = 0
@@ -135,9 +143,9 @@ class DeviceMemory:
         self._table = None
         return True
 
-    def clear(self, keep: frozenset[int] = frozenset()) -> None:
-        """Unmaps all blocks but those at the addresses of `keep`."""
-        for address in [a for a in self.blocks if a not in keep]:
+    def clear(self) -> None:
+        """Unmaps all blocks."""
+        for address in list(self.blocks):
             self.free(address)
 
     def at(self, address: int) -> Block | None:
@@ -172,6 +180,8 @@ class DeviceMemory:
     def labels(self, place: Place) -> torch.Tensor:
         """Returns the label of each element at a place, as a view of the labels of their first bytes."""
         address, dtype, sizes, strides, offset, _ = place
+        if self.sparse:
+            return torch.full(tuple(sizes), self.holding(address, 1).label, dtype=torch.uint8)
         block, size = self.holding(address, 1), dtype_of(dtype).itemsize
         first = address - block.address + offset * size
         return block.spread().as_strided(sizes, [s * size for s in strides], first)
@@ -182,6 +192,10 @@ class DeviceMemory:
         if 0 in sizes:
             return
         block, size = self.holding(address, 1), dtype_of(dtype).itemsize
+        block.others += math.prod(sizes) * size
+        if self.sparse:
+            block.suspect(labels)
+            return
         first = address - block.address + offset * size
         if isinstance(labels, int) and _covers(block, sizes, strides, first, size):
             self._written(block)
@@ -197,6 +211,10 @@ class DeviceMemory:
     def write(self, address: int, nbytes: int, labels: torch.Tensor | int) -> None:
         """Labels a range of bytes that is about to be written. Raises `BadAddress`."""
         block = self.holding(address, nbytes)
+        block.others += nbytes
+        if self.sparse:
+            block.suspect(labels)
+            return
         if isinstance(labels, int) and nbytes == block.nbytes:
             self._written(block)
             block.mark(labels)

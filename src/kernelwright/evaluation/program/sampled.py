@@ -16,10 +16,9 @@ from typing import Any
 
 import torch
 
-from kernelwright.errors import DeviceError
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.program import memory, origins
-from kernelwright.evaluation.program.executor import ProgramDevice, serve_devices
+from kernelwright.evaluation.program.executor import NotDecided, ProgramDevice, serve_devices
 from kernelwright.evaluation.program.forms import Place, dtype_of
 from kernelwright.evaluation.program.glue import Glue
 from kernelwright.evaluation.program.machine_runtime import SampledMachine
@@ -38,10 +37,6 @@ MARGIN = 4
 """An output counts as unwritten if kernels have stored less than a quarter of it, as extrapolated from a sample."""
 _TILE = 2 << 20
 _MAX_MAPPINGS = 4096
-
-
-class NotDecided(DeviceError):
-    """The candidate needs a value that cannot be known without running it at this size."""
 
 
 class SampledGlue(Glue):
@@ -71,7 +66,7 @@ class SampledDevice(ProgramDevice):
         self.blocks = DeviceMemory(LIMIT, sparse=True)
         self.runtime = self.sampled = SampledMachine(self.blocks)
         self.glue = SampledGlue(self.blocks, header["rule"])
-        self.sampled.doubt = lambda: self.glue.work.reads > 0
+        self.sampled.doubt = lambda: self.asked or self.glue.work.reads > 0
         self._stored: dict[int, float] = {}
         self._unsure = False
         self.asked = False
@@ -106,19 +101,19 @@ class SampledDevice(ProgramDevice):
         facts = self.runtime.end_call()
         report = self.report(facts, [])
         report["undecided"] = self.asked
+        if not (self._unsure or self.sampled.faulted or self.sampled.doubt()):
+            returned = sum(math.prod(p[2]) * dtype_of(p[1]).itemsize for p in message.header["places"] or ())
+            report["stored_share"] = sum(self._stored.values()) / returned if returned else None
         report["origins"] = [self._unwritten(p) for p in message.header["places"] or ()]
         return report, []
 
     def _unwritten(self, place: Place) -> dict[str, int]:
-        """Returns an output's elements as `unwritten` if kernels can have stored only a part of them."""
+        """Returns an output's elements as `unwritten` if kernels and operators can have written only a part of them."""
         count = math.prod(place[2])
         block = self.blocks.at(place[0]) if count else None
         if block is None or self._unsure or self.sampled.faulted or self.sampled.doubt():
             return {}
-        labels = {block.label} if block.labels is None else set(block.labels[:SMALL].tolist())
-        if labels - {memory.UNWRITTEN, memory.KERNEL}:
-            return {}
-        stored = self._stored.get(block.address, 0.0)
+        stored = self._stored.get(block.address, 0.0) + block.others
         return {"unwritten": count} if stored * MARGIN < count * dtype_of(place[1]).itemsize else {}
 
     def _launch(self, record: StreamRecord) -> None:
