@@ -17,10 +17,12 @@ from kernelwright.policies import Answer
 from kernelwright.records import (
     VERDICTS,
     Candidate,
+    Coverage,
     Environment,
     Evaluation,
     Finding,
     Message,
+    SizeCoverage,
     SourceFile,
     Task,
     Timing,
@@ -368,6 +370,28 @@ def test_a_judge_is_shown_both_sources_and_the_form() -> None:
     assert system.role == "system"
     for part in (TASK.source, CANDIDATE.text, "compilability:", "correctness:", "speed:", '"reasoning"'):
         assert part in user.content
+
+
+@pytest.mark.parametrize("name", list(REWARDS))
+def test_a_coverage_may_be_required(name: str) -> None:
+    def compared(*values: str) -> Evaluation:
+        sizes = tuple(SizeCoverage.model_validate({"name": f"size {k}", "values": v}) for k, v in enumerate(values))
+        return evaluation().changed(coverage=Coverage(sizes=sizes))
+
+    rejected, right = value(name, evaluation("rejected")), value(name, evaluation())
+    for found, full, sampled in (
+        (compared("all", "all"), right, right),
+        (compared("all", "sampled"), rejected, right),
+        (compared("sampled", "none"), rejected, rejected),
+        (compared(), rejected, rejected),
+        (evaluation(), rejected, rejected),
+    ):
+        assert value(name, found) == right
+        assert value(name, found, require_coverage="full") == full
+        assert value(name, found, require_coverage="sampled") == sampled
+    assert value(name, evaluation("wrong"), require_coverage="full") == value(name, evaluation("wrong"))
+    with pytest.raises(ConfigError, match="no coverage"):
+        value(name, evaluation(), require_coverage="whole")
 
 
 @pytest.mark.parametrize("name", list(REWARDS))

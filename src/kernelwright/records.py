@@ -274,6 +274,50 @@ class WorkloadResult(Record):
     """The reason for a failure, in one line."""
 
 
+class SizeCoverage(Record):
+    """Names what of one stated size of a task was compared with the reference."""
+
+    name: str
+    """The workload's name; `declared` for the size in the task's own text."""
+    shape: str = ""
+    """The extents of the largest input, e.g. `4x8x333x333`; empty where they are unknown."""
+    values: Literal["all", "sampled", "none"] = "none"
+    """`all`: every element of a whole call. `sampled`: the elements that a sample of the blocks wrote. `none`: no
+    value; the rules may still have been checked on a sample of the blocks."""
+    compared: int = 0
+    """Elements that were compared."""
+    reason: str = ""
+    """Why not all values were compared."""
+
+    def told(self) -> str:
+        """Describes the coverage: `declared 4x8x333x333: values not compared (...)`."""
+        size = f"{self.name} {self.shape}".strip()
+        if self.values == "all":
+            return f"{size}: all values compared"
+        why = f" ({self.reason})" if self.reason else ""
+        if self.values == "sampled":
+            return f"{size}: values compared at {self.compared} elements of sampled blocks{why}"
+        return f"{size}: values not compared{why}"
+
+
+class Coverage(Record):
+    """Names what was compared at the sizes that a task states, and the extents that were run at their full length."""
+
+    sizes: tuple[SizeCoverage, ...] = ()
+    lengths: tuple[str, ...] = ()
+    """The names of passed workloads that have a dimension at its declared length and others reduced."""
+
+    @property
+    def values(self) -> Literal["all", "sampled", "none"]:
+        """Returns the least of the stated sizes' coverage; `none` if no size is stated."""
+        found = {s.values for s in self.sizes}
+        return "none" if not found or "none" in found else "sampled" if "sampled" in found else "all"
+
+    def told(self) -> list[str]:
+        """Returns one line for each stated size, in words."""
+        return [s.told() for s in self.sizes]
+
+
 class Timing(Record):
     """Measured times in milliseconds; None where nothing was measured."""
 
@@ -462,6 +506,8 @@ class Evaluation(Record):
     sandbox: str = "none"
     """The isolation that the runner reached, strongest layers joined by `+`."""
     workloads: tuple[WorkloadResult, ...] = ()
+    coverage: Coverage | None = Field(default=None, exclude_if=lambda found: found is None)
+    """What was compared at the sizes that the task states; None in records of older versions."""
     timing: Timing | None = None
     findings: tuple[Finding, ...] = ()
     launches: tuple[Launch, ...] = ()

@@ -330,7 +330,7 @@ WIDE = """
 import torch
 import torch.nn as nn
 
-rows = 65536
+rows = 1048576
 columns = 128
 
 class Model(nn.Module):

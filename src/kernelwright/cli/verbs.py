@@ -71,6 +71,9 @@ SampleLarge = Annotated[
         "--sample-large/--no-sample-large", help="Without a GPU, sample the blocks of sizes too large to run."
     ),
 ]
+FullSize = Annotated[
+    bool, typer.Option("--full-size", help="Without a GPU, run the task's own sizes whole, however long it takes.")
+]
 Seed = Annotated[int | None, seed_option("Seed of inputs and weights; default: random.")]
 Baselines = Annotated[str, typer.Option(help="Baselines to time: eager, compile, max-autotune; or none.")]
 TimingSeconds = Annotated[float, typer.Option(help="On a GPU, wall seconds for timing; 0: no timing.")]
@@ -138,6 +141,7 @@ def eval_(
     timing_seconds: TimingSeconds = 1.0,
     gpu_memory_gb: GpuMemory = 0.0,
     sample_large: SampleLarge = True,
+    full_size: FullSize = False,
     strict_kernelbench: Strict = False,
     kernelbench_tolerance: StrictTolerance = None,
     as_json: Json = False,
@@ -152,7 +156,8 @@ def eval_(
         raise UsageError("--priority needs --queue-only", hint="add it, or leave both out")
     on_gpu = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
     claim = {"strict_kernelbench": strict_kernelbench, "kernelbench_tolerance": kernelbench_tolerance}
-    more = {"memory_mb": memory_mb, "sample_large": sample_large, "seed": seed, **on_gpu, **claim}
+    large = {"sample_large": sample_large, "full_size": full_size}
+    more = {"memory_mb": memory_mb, **large, "seed": seed, **on_gpu, **claim}
     wanted = library_rule(rule, policy, libraries_allowed)
     options = eval_options(backend=backend, rule=wanted, trials=trials, timeout=timeout, sandbox=sandbox, **more)
     if jsonl is not None:

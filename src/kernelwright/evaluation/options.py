@@ -15,12 +15,12 @@ from pydantic import Field
 from kernelwright.errors import ConfigError
 from kernelwright.records import Candidate, LibraryRule, Record, Task
 
-PROTOCOL = 10
+PROTOCOL = 11
 """The protocol's version, part of every key. Raised whenever verdicts of earlier versions can no longer be trusted."""
 
 
 _GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb", "replay", "program_first")
-_CPU_ONLY = ("sample_large", "small_sizes")
+_CPU_ONLY = ("sample_large", "small_sizes", "full_size")
 
 MAX_TRIALS, MAX_SECONDS, MAX_MEMORY_MB, MAX_MEMORY_GB = 100, 86_400.0, 2**30, 2.0**20
 """Bounds on what a caller may ask for: beyond them, numbers of seconds and bytes overflow the types that carry them."""
@@ -81,6 +81,8 @@ class EvalOptions(Record):
     """Seed of inputs and weights; drawn from the operating system when None. Never given to the candidate."""
     sample_large: bool = True
     """Without a GPU: run a few blocks of each launch at a declared size that is too large to run (`large_sizes`)."""
+    full_size: bool = False
+    """Without a GPU: run every stated size whole and compare all values, however long it takes (`declared_sizes`)."""
     small_sizes: bool = False
     """Without a GPU: smaller derived sizes (`SMALL_BUDGET`), and a declared size only within that bound, for judging
     many candidates cheaply. A wrong candidate costs a tenth of the usual time when its task's own size is large."""
@@ -126,8 +128,9 @@ class EvalOptions(Record):
         fields["backend"] = self.resolved()
         for name in _GPU_ONLY if fields["backend"] == "cpu" else _CPU_ONLY:
             del fields[name]
-        if not self.small_sizes:
-            fields.pop("small_sizes", None)
+        for name in ("small_sizes", "full_size"):
+            if not fields.get(name):
+                fields.pop(name, None)
         if not self.strict_kernelbench:
             del fields["strict_kernelbench"], fields["kernelbench_tolerance"]
         fields["policy"] = self.policy or task.policy

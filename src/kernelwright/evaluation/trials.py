@@ -101,6 +101,14 @@ class TaskPlan:
     distributions: list[Distribution]
     notes: list[str] = field(default_factory=list)
     large: list[Workload] = field(default_factory=list)
+    long: list[Workload] = field(default_factory=list)
+    """Sizes with one dimension at its declared length, for each dimension that all of `workloads` reduce."""
+
+    def stated(self) -> list[Workload]:
+        """Returns the sizes that the task states, each once."""
+        found = [*self.large, *([self.declared] if self.declared else [])]
+        found += [w for w in self.workloads if w.scope == "declared"]
+        return list({str(w.constants): w for w in found}.values())
 
 
 def noise(seed: int, run: int) -> tuple[int, int]:

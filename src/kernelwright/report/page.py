@@ -147,6 +147,8 @@ def _evidence(e: Evaluation) -> str:
     if e.workloads:
         columns = ("workload", "inputs", "values", "largest error", "relative", "allowed", "honest", "")
         parts.append(_table(columns, [_workload(w) for w in e.workloads]))
+    if e.coverage:
+        parts += [f"<p>{_e(line)}</p>" for line in e.coverage.told()]
     if e.launches:
         head = ("kernel", "launches", "thread instructions", "counters")
         parts.append(_table(head, [_launch(k) for k in e.launches]))

@@ -96,6 +96,8 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
             mark += f", {w.forgiven} forgiven" if w.forgiven else ""
             table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, error, allowed, mark)
         out.print(table)
+    for line in evaluation.coverage.told() if evaluation.coverage else ():
+        out.print(_in_line(line), soft_wrap=True)
     for finding in [f for f in evaluation.findings if f not in deciding][:10]:
         out.print(f"[dim]{finding.severity}[/] {finding.rule}: {_in_line(finding.evidence)}", soft_wrap=True)
         _print_line(lines, finding.line)
@@ -299,6 +301,7 @@ def _summary(store: Store) -> dict[str, Any]:
                 "status": i.status,
                 "verdict": i.evaluation.verdict if i.evaluation else None,
                 "reason": i.evaluation.reason if i.evaluation else i.note,
+                "coverage": i.evaluation.coverage.plain() if i.evaluation and i.evaluation.coverage else None,
             }
             for i in items
         ],
@@ -327,14 +330,15 @@ def print_run(store: Store) -> None:
         return
     items, turns = store.items(), store.turns()
     if items:
-        table, room = _table((i.item_id for i in items), "row", "verdict", "reason", "seconds")
+        table, room = _table((i.item_id for i in items), "row", "verdict", "declared", "reason", "seconds")
         for item in items:
             if item.evaluation is None:
-                table.add_row(escape(item.item_id), f"[dim]{item.status}[/]", _cut(item.note, room), "")
+                table.add_row(escape(item.item_id), f"[dim]{item.status}[/]", "", _cut(item.note, room), "")
             else:
                 e = item.evaluation
                 seconds = f"{e.seconds.total:.2f}"
-                table.add_row(escape(item.item_id), _styled(e.verdict), _cut(e.reason, room), seconds)
+                compared = e.coverage.values if e.coverage and e.verdict == "correct" else ""
+                table.add_row(escape(item.item_id), _styled(e.verdict), compared, _cut(e.reason, room), seconds)
         out.print(table)
     for name, found in turns.items():
         out.print(escape(name), style="bold")
@@ -360,7 +364,7 @@ def _table(names: Iterable[str], *columns: str) -> tuple[Table, int]:
     table = Table(box=None, header_style="dim")
     for name in columns:
         table.add_column(name, no_wrap=True)
-    return table, max(20, out.width - max((len(n) for n in names), default=0) - 32)
+    return table, max(20, out.width - max((len(n) for n in names), default=0) - 42)
 
 
 def _cut(text: str, room: int) -> str:

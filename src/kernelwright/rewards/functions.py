@@ -8,7 +8,8 @@ unsupported candidates give no reward (value None) rather than zero: nothing was
 with a rejecting finding gets nothing, whatever its speed and verdict. A correct candidate that was not timed gets the
 correctness part only; with `timed_only` it gets no reward if a time in the formula is missing. With
 `require_road="program"` a correct candidate that was judged in the process that holds the values gets what a rejected
-one gets. Each function names its formula and paper.
+one gets. So does, with `require_coverage="full"`, one of whose task's sizes not all values were compared, and with
+`"sampled"` one of which none were. Each function names its formula and paper.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ PER_ANSWER = ("judge", "own_share")
 
 ROADS = ("program",)
 """Roads that `require_road` can name (`Environment.road`)."""
+COVERAGES: dict[str, tuple[str, ...]] = {"full": ("all",), "sampled": ("all", "sampled")}
+"""Values that `require_coverage` can take, with the coverages (`Coverage.values`) that satisfy each."""
 _UNJUDGED = ("harness_error", "unsupported")
 _COMPILED = ("correct", "wrong", "runtime_error", "timeout")
 
@@ -61,6 +64,7 @@ def stanford(
     judge_weight: float = 0.5,
     timed_only: bool = False,
     require_road: str = "",
+    require_coverage: str = "",
 ) -> Reward:
     """`compiled + correct + speed * min(eager/own, cap) + judge_weight * judge`; each term needs the one before it.
 
@@ -69,7 +73,7 @@ def stanford(
     `annealed_judge_weight` says when to stop paying it. Raises `ConfigError`.
     """
     _check_finite(compiled=compiled, correct=correct, speed=speed, cap=cap, judge_weight=judge_weight)
-    evaluation = _on_road(evaluation, require_road)
+    evaluation = _as_required(evaluation, require_road, require_coverage)
     version, facts = "stanford-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
@@ -121,10 +125,11 @@ def kevin(
     cap: float | None = None,
     timed_only: bool = False,
     require_road: str = "",
+    require_coverage: str = "",
 ) -> Reward:
     """`0.3 + eager/own` if correct, else 0 (arXiv 2507.11948; the paper has no cap, 10 is a sensible `cap`)."""
     _check_finite(correct=correct, cap=cap)
-    evaluation = _on_road(evaluation, require_road)
+    evaluation = _as_required(evaluation, require_road, require_coverage)
     version, facts = "kevin-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
@@ -143,6 +148,7 @@ def drkernel(
     share: float = 1.0,
     timed_only: bool = False,
     require_road: str = "",
+    require_coverage: str = "",
 ) -> Reward:
     """`scale * (1 + min(eager/own, cap) + share * PR)` if correct, else 0 (arXiv 2602.05885; its code: scale 0.5).
 
@@ -150,7 +156,7 @@ def drkernel(
     given, else the evaluation's `own_kernel_share`, else 0. `share=0` drops the term, as in the paper's ablation.
     """
     _check_finite(cap=cap, scale=scale, share=share)
-    evaluation = _on_road(evaluation, require_road)
+    evaluation = _as_required(evaluation, require_road, require_coverage)
     version, facts = "drkernel-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
@@ -171,6 +177,7 @@ def cuda_agent(
     continuous: bool = False,
     timed_only: bool = False,
     require_road: str = "",
+    require_coverage: str = "",
 ) -> Reward:
     """Milestones (arXiv 2602.24286): -1 wrong, 1 correct, 2 more than `margin` faster than eager, 3 than both.
 
@@ -178,7 +185,7 @@ def cuda_agent(
     `continuous` is the paper's ablation: compile/own, or -1.
     """
     _check_finite(margin=margin)
-    evaluation = _on_road(evaluation, require_road)
+    evaluation = _as_required(evaluation, require_road, require_coverage)
     version, facts = "cuda_agent-3", _facts(evaluation)
     needs = ("compile_speedup",) if continuous else ("speedup", "compile_speedup")
     if unpaid := _unjudged(evaluation, version, facts, needs if timed_only else ()):
@@ -199,11 +206,16 @@ def cuda_agent(
 
 
 def makora(
-    evaluation: Evaluation | None, *, delta: float = 1.8, timed_only: bool = False, require_road: str = ""
+    evaluation: Evaluation | None,
+    *,
+    delta: float = 1.8,
+    timed_only: bool = False,
+    require_road: str = "",
+    require_coverage: str = "",
 ) -> Reward:
     """`sigmoid(1 + compile/own - delta)` if correct, else 0 (arXiv 2602.11000): a kernel at par gets 0.55."""
     _check_finite(delta=delta)
-    evaluation = _on_road(evaluation, require_road)
+    evaluation = _as_required(evaluation, require_road, require_coverage)
     version, facts = "makora-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("compile_speedup",) if timed_only else ()):
         return unpaid
@@ -248,20 +260,31 @@ def _check_finite(**parameters: float | None) -> None:
             raise ConfigError(f"the reward's parameter {name} = {value} is no finite number")
 
 
-def _on_road(evaluation: Evaluation | None, road: str) -> Evaluation | None:
-    """Returns an evaluation as rejected if it is correct by another road than the required one; "" requires none.
+def _as_required(evaluation: Evaluation | None, road: str, coverage: str) -> Evaluation | None:
+    """Returns an evaluation as rejected if it is correct by another road than the required one, or with less coverage;
+    "" requires none.
 
-    Raises `ConfigError` for a road that there is not.
+    Raises `ConfigError` for a road or a coverage that there is not.
     """
-    if not road:
-        return evaluation
-    if road not in ROADS:
+    if road and road not in ROADS:
         raise ConfigError(f"there is no road {road!r}", hint=did_you_mean(road, ROADS, f"roads: {', '.join(ROADS)}"))
-    if evaluation is None or not _correct(evaluation) or evaluation.environment.road == road:
+    if coverage and coverage not in COVERAGES:
+        known = f"coverages: {', '.join(COVERAGES)}"
+        raise ConfigError(f"there is no coverage {coverage!r}", hint=did_you_mean(coverage, COVERAGES, known))
+    if evaluation is None or not _correct(evaluation):
         return evaluation
-    evidence = f"judged {evaluation.environment.road or 'by an unknown road'}, and not by {road}"
-    finding = Finding(rule="road", evidence=evidence, severity="reject")
-    findings = (*evaluation.findings, finding)
+    if road and evaluation.environment.road != road:
+        used = evaluation.environment.road or "by an unknown road"
+        return _rejected(evaluation, "road", f"judged {used}, and not by {road}")
+    compared = evaluation.coverage.values if evaluation.coverage is not None else "none"
+    if coverage and compared not in COVERAGES[coverage]:
+        told = "; ".join(evaluation.coverage.told()) if evaluation.coverage is not None else "it is not known"
+        return _rejected(evaluation, "coverage", f"the coverage is not {coverage}: {told or 'no size is stated'}")
+    return evaluation
+
+
+def _rejected(evaluation: Evaluation, rule: str, evidence: str) -> Evaluation:
+    findings = (*evaluation.findings, Finding(rule=rule, evidence=evidence, severity="reject"))
     return evaluation.changed(verdict="rejected", reason=evidence, findings=findings, timing=None)
 
 

@@ -7,6 +7,8 @@ Then it shrinks in this order:
 2. where that is too large, extents with the declared remainders, so that tiles still fit;
 3. the others too, to odd and prime sizes and to sizes just above a power of two.
 
+A dimension that all these reduce gets one more size, in which it has its declared length and others are small.
+
 Constructor arguments (channels, kernel sizes, groups) stay as long as the inputs can shrink without them. Every
 returned size was run on the CPU.
 
@@ -15,9 +17,8 @@ Runs only where a task's own code may run. It makes no inputs for judging (`task
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,10 +27,10 @@ from kernelwright.records import Workload
 from kernelwright.tasks import probe
 from kernelwright.tasks.probe import Cost, ReferenceFails, Signature
 from kernelwright.tasks.reference import Leaf, Reference, constants, instantiate, parse
+from kernelwright.tasks.symbols import Sizes, Symbol, batch_steps, batch_symbols, changed_dims, keeps, pick
 
 __all__ = ["SizePlan", "affordable", "check_workloads", "constants", "derive", "instantiate"]
 
-_BATCH_NAME = re.compile(r"^(n_?)?(batch(_?size|es)?|bsz?|b)$", re.IGNORECASE)
 _SMALLEST_HIDDEN = 16
 """Constructor arguments below this are never changed: they are kernel sizes, strides, groups or axes."""
 _SHARES = ((4, 7), (2, 5), (1, 2))
@@ -53,6 +54,9 @@ _FAR = 8.0
 """Excess over the budget from which the next smaller sizes are skipped."""
 _GRAINS = (1, 2, 4, 8, 16, 32)
 _ALIKE_GRAINS = (128, 64, 32, 16)
+_SMALL_GRAINS = (8, 4, 2)
+_MOST_LONG = 6
+"""The most sizes with one dimension at its declared length."""
 
 
 @dataclass(frozen=True)
@@ -65,27 +69,8 @@ class SizePlan:
     workloads: tuple[Workload, ...]
     declared: Workload | None
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """Integers of the source that change together, and the shapes that depend on them."""
-
-    leaves: tuple[Leaf, ...]
-    value: int
-    dims: frozenset[tuple[int, int]]
-    """(input, dimension) pairs whose extent changes with these integers."""
-    in_init: bool
-    """True where the constructor's arguments change with these integers."""
-    leads: bool
-    """True where only first dimensions of inputs and outputs change with these integers."""
-
-    @property
-    def named_batch(self) -> bool:
-        return any(_BATCH_NAME.match(leaf.name) for leaf in self.leaves)
-
-
-Sizes = dict[Symbol, int]
+    long: tuple[Workload, ...] = ()
+    """For each dimension that all of `workloads` reduce, a size in which it has its declared length."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +128,18 @@ def affordable(
 
 
 def derive(
-    source: str, *, element_budget: int = 262_144, flop_budget: int = 60_000_000, count: int = 3, own_size: bool = True
+    source: str,
+    *,
+    element_budget: int = 262_144,
+    flop_budget: int = 60_000_000,
+    long_elements: int = 0,
+    long_flops: int = 0,
+    count: int = 3,
+    own_size: bool = True,
 ) -> SizePlan:
     """Returns up to `count` proven sizes, each within a budget of elements (inputs and outputs) and FLOPs.
 
+    Sizes with a dimension at its declared length may take `long_elements` and `long_flops` where these are larger.
     `own_size=False` leaves out the declared size even where it fits. Raises `TaskError` when the reference runs at no
     size: it raises, returns nothing or nothing finite, or differs from run to run.
     """
@@ -154,7 +147,9 @@ def derive(
     for name, hint in (("Model", "name the nn.Module class Model"), ("get_inputs", "add get_inputs()")):
         if not callable(namespace.get(name)):
             raise TaskError(f"the reference defines no {name}", hint=hint)
-    return _Search(source, element_budget, flop_budget).plan(count, own_size)
+    search = _Search(source, element_budget, flop_budget)
+    search.long_limit = (max(long_elements, element_budget), max(long_flops, flop_budget))
+    return search.plan(count, own_size)
 
 
 @dataclass
@@ -168,6 +163,8 @@ class _Search:
     costs: dict[str, Cost | None] = field(default_factory=dict)
     signatures: dict[str, Signature | None] = field(default_factory=dict)
     workloads: list[Workload] = field(default_factory=list)
+    long: list[Workload] = field(default_factory=list)
+    long_limit: tuple[int, int] = (0, 0)
     failed_proofs: int = 0
     stop_at: float = field(default_factory=lambda: time.process_time() + _SECONDS)
 
@@ -176,8 +173,10 @@ class _Search:
         declared = None
         if base is not None:
             declared = Workload(name="declared", elements=base.elements, flops=base.flops)
+        elif (found := self._signature({})) is not None:
+            declared = Workload(name="declared", elements=_elements(found))
         symbols = self._symbols()
-        batch = _batch_symbols(symbols)
+        batch = batch_symbols(symbols)
         if own_size and base is not None and self._excess(base, 1) <= 1:
             self._accept({}, "declared", "declared")
         self._within_budget(symbols, batch, count)
@@ -190,7 +189,9 @@ class _Search:
             self._give_up(base)
         if self.workloads[0].scope == "declared":
             declared = self.workloads[0]
-        return SizePlan(tuple(self.workloads), declared, tuple(self.notes))
+        else:
+            self._at_declared_lengths(symbols, batch)
+        return SizePlan(tuple(self.workloads), declared, tuple(self.notes), tuple(self.long))
 
     def _within_budget(self, symbols: list[Symbol], batch: list[Symbol], count: int) -> None:
         """Adds sizes within the budget."""
@@ -319,13 +320,13 @@ class _Search:
             return None
         if any(len(a) != len(b) for a, b in zip(changed.inputs, base.inputs, strict=True)):
             return None
-        dims = _changed_dims(base.inputs, changed.inputs)
+        dims = changed_dims(base.inputs, changed.inputs)
         leads = bool(dims) and all(d == 0 for _, d in dims)
         if self._cost({}) is not None:
             cost = self._cost(overrides)
             if cost is None:
                 return None
-            outputs = _changed_dims(self._cost({}).outputs, cost.outputs)  # type: ignore[union-attr]
+            outputs = changed_dims(self._cost({}).outputs, cost.outputs)  # type: ignore[union-attr]
             leads = leads and all(d == 0 for _, d in outputs)
         return Symbol(leaves, leaves[0].value, dims, changed.init != base.init, leads)
 
@@ -334,7 +335,7 @@ class _Search:
     def _batch_reduced(self, batch: list[Symbol]) -> None:
         """Adds the largest size within the budget that differs from the declared one in batch-like dimensions only."""
         skip_below = 1.0
-        for divisor, sizes in _batch_steps(batch):
+        for divisor, sizes in batch_steps(batch):
             if self._late():
                 return
             if divisor < skip_below and sizes != dict.fromkeys(batch, 1):
@@ -417,7 +418,7 @@ class _Search:
         for grain in _GRAINS:
             sizes = {s: min(style.batch, s.value) for s in batch}
             for rank, symbol in enumerate(level):
-                sizes[symbol] = _pick(symbol.value, cap, grain, rank, style.above_power)
+                sizes[symbol] = pick(symbol.value, cap, grain, rank, style.above_power)
             overrides = self._overrides(sizes)
             found = self._signature(overrides)
             if found is None:
@@ -434,14 +435,60 @@ class _Search:
                 return None
         return 0.0
 
+    def _at_declared_lengths(self, symbols: list[Symbol], batch: list[Symbol]) -> None:
+        """Adds sizes for dimensions that every size so far reduces: each at its declared length, others small."""
+        for symbol in symbols:
+            if len(self.long) >= _MOST_LONG or self._late():
+                return
+            if not any(keeps(w, symbol) for w in (*self.workloads, *self.long)):
+                self._one_long(symbol, [s for s in symbols if s is not symbol], batch)
+
+    def _one_long(self, symbol: Symbol, others: list[Symbol], batch: list[Symbol]) -> None:
+        """Adds a size with one dimension at its declared length.
+
+        Other extents keep the declared ones' remainders where that fits the budget or the larger limit; very small ones
+        come last, since a right kernel may not be made for them.
+        """
+        free = [s for s in others if not s.in_init and s not in batch]
+        levels = [free, [s for s in others if s not in batch]]
+        least = _ALIKE_GRAINS[-1]
+        tries = [(True, level, grain) for level in levels for grain in _ALIKE_GRAINS]
+        tries += [(False, level, least) for level in reversed(levels)]
+        tries += [(True, level, grain) for level in levels for grain in _SMALL_GRAINS]
+        tries += [(False, level, grain) for level in reversed(levels) for grain in _SMALL_GRAINS]
+        for within, level, grain in tries:
+            able = [s for s in level if s.value > 2 * grain and not (s.in_init and s.value < _SMALLEST_HIDDEN)]
+            sizes = {s: s.value % grain + grain for s in able}
+            sizes |= {s: min(2 if within else 1, s.value) for s in batch if s is not symbol}
+            cost = self._cost(self._overrides(sizes)) if not self._late() else None
+            if cost is None or not (self._excess(cost, 1) <= 1 if within else self._in_long_limit(cost)):
+                continue
+            scope = "batch_reduced" if grain >= least else "reduced"
+            made = self._proven(sizes, f"long-{symbol.leaves[0].name}", scope)
+            if made is not None:
+                self.long.append(made)
+                return
+        self.notes.append(f"no size with {symbol.leaves[0].name} at its declared {symbol.value}: it is too large")
+
+    def _in_long_limit(self, cost: Cost) -> bool:
+        elements, flops = self.long_limit
+        return cost.elements <= elements and cost.flops <= flops and cost.parameters <= elements
+
     def _overrides(self, sizes: Sizes) -> dict[str, Any]:
         return parse(self.source).overrides({leaf: size for s, size in sizes.items() for leaf in s.leaves})
 
     def _accept(self, sizes: Sizes, name: str, scope: Any) -> bool:
         """Runs the reference at these sizes; adds a workload where that succeeds."""
+        made = self._proven(sizes, name, scope)
+        if made is not None:
+            self.workloads.append(made)
+        return made is not None
+
+    def _proven(self, sizes: Sizes, name: str, scope: Any) -> Workload | None:
+        """Returns the workload of these sizes if it is new and the reference runs there."""
         overrides = self._overrides(sizes)
-        if any(w.constants == overrides for w in self.workloads):
-            return False
+        if any(w.constants == overrides for w in (*self.workloads, *self.long)):
+            return None
         estimate = self.costs.get(_key(overrides))
         flops = estimate.flops if estimate is not None else 0
         try:
@@ -450,11 +497,8 @@ class _Search:
             self.failures.append(str(failure))
             self.failed_proofs += 1
             self.notes.append(f"{name} {overrides} was dropped: {failure}")
-            return False
-        self.workloads.append(
-            Workload(name=name, constants=overrides, scope=scope, elements=proven.elements, flops=flops)
-        )
-        return True
+            return None
+        return Workload(name=name, constants=overrides, scope=scope, elements=proven.elements, flops=flops)
 
     def _beyond_budget(self, batch: list[Symbol]) -> None:
         """Adds the smallest batch of a task that cannot shrink, within `_BEYOND_BUDGET`."""
@@ -496,56 +540,3 @@ def _elements(found: Signature) -> int:
             size *= extent
         total += size
     return total
-
-
-def _changed_dims(before: probe.Shapes, after: probe.Shapes) -> frozenset[tuple[int, int]]:
-    return frozenset(
-        (i, d)
-        for i, (a, b) in enumerate(zip(before, after, strict=False))
-        for d, (x, y) in enumerate(zip(a, b, strict=False))
-        if x != y
-    )
-
-
-def _batch_symbols(symbols: Sequence[Symbol]) -> list[Symbol]:
-    """Returns the symbols named batch, or where none is, those that drive leading dimensions only."""
-    named = [s for s in symbols if s.named_batch and s.dims]
-    return named or [s for s in symbols if s.leads and not s.in_init]
-
-
-def _batch_steps(batch: Sequence[Symbol]) -> Iterator[tuple[int, Sizes]]:
-    """Yields divisors of the batch with the sizes that they give, from the largest sizes down; 1 comes last."""
-    if not batch:
-        return
-    largest = max(s.value for s in batch)
-    divisor = 2
-    while divisor < largest:
-        yield divisor, {s: max(min(2, s.value), s.value // divisor) for s in batch}
-        divisor *= 2
-    yield divisor, dict.fromkeys(batch, 1)
-
-
-def _pick(value: int, cap: int, grain: int, rank: int, above_power: bool) -> int:
-    """Returns a size below `value` and at most `cap`: `grain` times a prime, or `grain` times a power of two plus one.
-
-    `rank` differs between symbols, so that equal extents become different. Small values (channels of an image) stay.
-    """
-    if value <= 4 and value <= cap:
-        return value
-    limit = max(1, min(cap, value - 1) // grain)
-    if above_power:
-        choices = [n for n in (2**k + 1 for k in range(13, 0, -1)) if n <= limit]
-    else:
-        choices = _primes_up_to(limit, 6)
-    return grain * (choices[rank % min(len(choices), 3)] if choices else limit)
-
-
-def _primes_up_to(limit: int, count: int) -> list[int]:
-    """Returns the largest primes of at least 3 that do not exceed a limit, largest first."""
-    found: list[int] = []
-    n = limit
-    while n >= 3 and len(found) < count:
-        if all(n % p for p in range(2, int(n**0.5) + 1)):
-            found.append(n)
-        n -= 1
-    return found

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelwright.evaluation.case import Case, Submission
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.messages import CallState, LaunchFacts
 from kernelwright.evaluation.trials import Trial
 from kernelwright.records import (
+    Coverage,
     Environment,
     Finding,
     Hotspot,
     Launch,
+    SizeCoverage,
     Timing,
     Touched,
+    Workload,
     WorkloadResult,
 )
 
@@ -38,6 +42,10 @@ class Attempt:
     """True once a kernel, in any call, has stored values that outputs could hold."""
     stored_share: float = math.inf
     """The least share that the bytes stored by a call's kernels are of its outputs' bytes, in any call."""
+    work: list[tuple[Workload, int]] = field(default_factory=list)
+    """The size of each call and the thread instructions that it took."""
+    coverage: dict[str, SizeCoverage] = field(default_factory=dict)
+    """What was compared at stated sizes that were not run whole, by name."""
     failed: Failed | None = None
     trial: Trial | None = None
     log: str = ""
@@ -48,6 +56,11 @@ class Attempt:
     """Seconds that the judgement waited for the GPU. They count towards no stage."""
     timing: Timing | None = None
     environment: Environment = Environment()
+
+    def undecided(self) -> bool:
+        """Tells whether it failed for want of time, memory, or a feature of ours, which says nothing about values."""
+        failed = self.failed
+        return failed is not None and (failed.verdict in ("timeout", "unsupported") or failed.cause == "memory")
 
     def note(self, **facts: Any) -> None:
         """Adds facts to the environment, by the names of its fields."""
@@ -86,3 +99,30 @@ def _added_hotspots(before: Launch, launch: LaunchFacts, lines: Iterator[int | N
             new = new.changed(**total)
         sums[new.kind, line] = new
     return tuple(sorted(sums.values(), key=lambda h: h.ideal - h.actual)[:MAX_HOTSPOTS])
+
+
+def coverage_of(case: Submission, attempt: Attempt) -> Coverage:
+    """Returns the coverage of a finished attempt, from its results and from what it noted about other sizes."""
+    whole = {r.name: r for r in attempt.results if r.scope == "declared"}
+    plan = case.plan if isinstance(case, Case) else None
+    names = [w.name for w in plan.stated()] if plan is not None else list(whole)
+    sizes = []
+    for name in names:
+        if name in whole:
+            sizes.append(SizeCoverage(name=name, shape=extents(whole[name].shape), values="all"))
+        else:
+            sizes.append(attempt.coverage.get(name) or SizeCoverage(name=name, reason=_why_not(case, attempt)))
+    long = {w.name for w in plan.long} if plan is not None else set()
+    lengths = dict.fromkeys(r.name for r in attempt.results if r.passed and r.name in long)
+    return Coverage(sizes=tuple(sizes), lengths=tuple(lengths))
+
+
+def extents(shapes: Sequence[Sequence[int]]) -> str:
+    """Returns the extents of the largest of some shapes, e.g. `4x8x333x333`."""
+    return "x".join(map(str, max(shapes, key=math.prod, default=())))
+
+
+def _why_not(case: Submission, attempt: Attempt) -> str:
+    if attempt.failed is not None:
+        return f"the judgement ended before: {attempt.failed.verdict}"
+    return "only small sizes were asked for" if case.options.small_sizes else "larger sizes were not asked for"

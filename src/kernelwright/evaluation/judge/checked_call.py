@@ -36,6 +36,7 @@ class CheckedCall:
 def settle(attempt: Attempt, client: CandidateClient, call: CheckedCall) -> None:
     """Adds one call to the attempt, and sets `attempt.failed` to the first failure found in it."""
     note_launches(attempt, client, call.facts)
+    attempt.work.append((call.trial.workload, sum(one.instructions for one in call.facts.facts.launches)))
     findings, suspects = machine_findings(client, call.facts.findings, call.trial.workload.name)
     if not call.result.passed:
         findings = findings + suspects

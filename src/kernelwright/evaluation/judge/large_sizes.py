@@ -8,13 +8,13 @@ and a sample that exceeds its time or memory says nothing. Outputs are not compa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import rules
+from kernelwright.evaluation.judge.attempt import extents
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.messages import Called, CallState, MachineFinding
 from kernelwright.evaluation.processes.pool import ChildLimits
@@ -29,13 +29,9 @@ RESIDENT_MB = 1536
 """The limit in MB on memory that the candidate may touch beyond the runner's own."""
 ADDRESSES_MB = 1 << 20
 """The limit in MB on addresses that it may reserve: tensors of any size take addresses, but no memory."""
-MOST_ELEMENTS = 1 << 36
 INSTRUCTIONS_A_FLOP = 16
 """The instructions per FLOP of a plain kernel that reads both operands from memory; our library's convolutions take
 eight."""
-LANGUAGES = ("cuda", "triton")
-MOST_SIZES = 4
-"""The most sizes that are sampled."""
 RULES = ("no-own-kernel", "library-op", "foreign-output")
 """Rules that hold at every size."""
 WHOLE_SHARE, LEAST_SHARE = 0.9, 0.25
@@ -49,25 +45,16 @@ class Look:
     `failed` is the verdict of a rule that the candidate breaks at this size."""
 
     note: str
-    session: CandidateClient | None = None
+    session: ProgramClient | None = None
     failed: Failed | None = None
+    shape: str = ""
+    """The extents of the largest input."""
 
     @property
     def faults(self) -> list[MachineFinding]:
         """Returns the findings that are certain to fail on a GPU, too."""
         found = self.session.last.findings if self.session is not None else []
         return [f for f in found if f.severity == "fault"]
-
-
-def sizes_to_sample(case: Case, trials: Sequence[Trial]) -> list[Workload]:
-    """Returns the stated sizes that were not run, largest first; none if sampling is off."""
-    options, plan = case.options, case.plan
-    if not options.sample_large or options.small_sizes or case.candidate.language not in LANGUAGES:
-        return []
-    stated = {str(w.constants): w for w in [*plan.large, *([plan.declared] if plan.declared else [])]}
-    unseen = [w for w in stated.values() if not any(t.workload.constants == w.constants for t in trials)]
-    fitting = [w for w in unseen if w.elements <= MOST_ELEMENTS]
-    return sorted(fitting, key=lambda w: w.elements, reverse=True)[:MOST_SIZES]
 
 
 def look(case: Case, size: Workload, trial: Trial, stored_share: float) -> Look:
@@ -79,6 +66,7 @@ def look(case: Case, size: Workload, trial: Trial, stored_share: float) -> Look:
         return Look(f"{size.name}: not looked at ({error})")
     if isinstance(outline, str):
         return Look(f"{size.name}: not looked at ({outline})")
+    shape = extents(outline.shapes)
     limits = case.options.model_copy(update={"timeout": min(case.options.timeout, SECONDS)})
     bounds = ChildLimits(int(SECONDS * 2) + 5, ADDRESSES_MB, resident_mb=RESIDENT_MB + _RUNNER_MB)
     session = ProgramClient(case, limits, "sampled_device", bounds)
@@ -94,9 +82,21 @@ def look(case: Case, size: Workload, trial: Trial, stored_share: float) -> Look:
     seen = Look("", session)
     note = seen.faults[0].rule if seen.faults else _note(session, ended)
     broken = _broken(case, size, facts, outline, stored_share) if facts is not None else ended
-    if broken is not None and broken.verdict not in ("rejected", "wrong"):
+    if broken is not None and _raised_by_itself(broken, session):
+        broken = replace(broken, reason=f"at the task's own size: {broken.reason}"[:500])
+    elif broken is not None and broken.verdict not in ("rejected", "wrong"):
         broken = None  # what a sample cannot do says nothing about the candidate
-    return Look(f"{size.name}: {note}", session, broken)
+    return Look(f"{size.name}: {note}", session, broken, shape)
+
+
+def _raised_by_itself(failed: Failed, session: ProgramClient) -> bool:
+    """Tells whether an exception is the candidate's own: its host code has met no refusal and no unknown value.
+
+    Host code then knows sizes, dtypes and its own constants alone, and a GPU gives it the same.
+    """
+    seen, last = session.seen, session.last
+    own = failed.finding is not None and failed.finding.rule == "exception" and not failed.cause
+    return own and not (seen.undecided or seen.error or seen.refused or seen.downloaded or last.unsupported)
 
 
 def _broken(case: Case, size: Workload, facts: Called, outline: Outline, stored_share: float) -> Failed | None:

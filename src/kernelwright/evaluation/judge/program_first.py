@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 
 from kernelwright.evaluation.case import Case
-from kernelwright.evaluation.judge import small_sizes
+from kernelwright.evaluation.judge import declared_sizes, small_sizes
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.verdict import SIZE_RULES
 from kernelwright.evaluation.options import EvalOptions
@@ -67,7 +67,7 @@ def judged(case: Case, plan: TaskPlan, main: Workload) -> First | None:
     stated = [w.constants for w in case.plan.workloads if w.scope == "declared"]
     if any(all(w.constants != constants for w in plan.workloads) for constants in stated):
         plan = case.plan  # every stated size that can be run is run
-    small = replace(case, plan=plan, options=_options(case.options))
+    small = replace(case, plan=replace(plan, long=[]), options=_options(case.options))
     attempt, trials = small_sizes.attempted(small)
     failed, trial = attempt.failed, attempt.trial
     by_size = failed is not None and trial is not None and small_sizes.size_may_be_why(failed, trial)
@@ -90,7 +90,7 @@ def _options(options: EvalOptions) -> EvalOptions:
 def _sample(case: Case, attempt: Attempt, main: Workload, trials: list[Trial]) -> None:
     """Samples the GPU's main size, if it was not run whole."""
     if all(t.workload.constants != main.constants for t in trials):
-        small_sizes.look_at_large(case, attempt, main, trials[0])
+        declared_sizes.sample(case, attempt, main, trials[0])
 
 
 def _final(attempt: Attempt) -> bool:

@@ -29,10 +29,10 @@ def trial_list(
     """Returns trials: sizes with distributions and seeds. The first size comes twice, so that a cached result shows.
 
     All sizes that a task declares are included, its own up to the limit (elements, FLOPs), and as many derived sizes
-    as `count` allows.
+    as `count` allows. Sizes with one dimension at its declared length come last, beyond the count.
     """
     rng = np.random.default_rng(seed)
-    seeds = iter(int(s) for s in rng.integers(1, 2**31, size=4 * (count + len(plan.workloads)) + 8))
+    seeds = iter(int(s) for s in rng.integers(1, 2**31, size=4 * (count + len(plan.workloads) + len(plan.long)) + 8))
     # Of the judge's own kinds, signed values come first, then outliers: shortcuts should fail within few trials.
     kinds = value_kinds(plan)
     sizes: list[Workload] = list(plan.workloads)
@@ -45,7 +45,7 @@ def trial_list(
     while len(picked) < count:
         picked.append(sizes[len(picked) % len(sizes)])
     trials: list[Trial] = []
-    for index, workload in enumerate(picked):
+    for index, workload in enumerate([*picked, *plan.long]):
         again = index == 1 and workload == picked[0]
         trials.append(Trial(workload, kinds[index % len(kinds)], next(seeds), next(seeds), again))
     return trials

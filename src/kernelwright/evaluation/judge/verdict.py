@@ -18,7 +18,7 @@ from typing import Any
 from kernelwright.evaluation.case import Submission
 from kernelwright.evaluation.failure import Failed, missing_library
 from kernelwright.evaluation.judge import large_sizes, rules
-from kernelwright.evaluation.judge.attempt import Attempt
+from kernelwright.evaluation.judge.attempt import Attempt, coverage_of
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.messages import CallState, MachineFinding
 from kernelwright.evaluation.processes.reader_client import Reading
@@ -216,6 +216,7 @@ def evaluation(
         backend=backend,
         sandbox=attempt.level,
         workloads=tuple(attempt.results),
+        coverage=coverage_of(case, attempt),
         timing=attempt.timing if failed is None else None,
         findings=tuple(findings),
         launches=tuple(attempt.launches.values()),

@@ -30,7 +30,12 @@ from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
 _PLANNING = [threading.Lock() for _ in range(64)]
 """Locks by a task's key: several answers to one task come at once, and one thread of the process derives its plan."""
-PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
+PLAN_BUDGET = {
+    "element_budget": 262_144,
+    "flop_budget": 60_000_000,
+    "long_elements": 4_000_000,
+    "long_flops": 300_000_000,
+}
 
 
 class Worker:
@@ -162,6 +167,7 @@ def _read_plan(path: Path) -> TaskPlan | None:
             data["distributions"],
             data["notes"],
             [Workload.model_validate(w) for w in data["large"]],
+            [Workload.model_validate(w) for w in data["long"]],
         )
     except (OSError, ValueError, KeyError):
         return None
@@ -175,6 +181,7 @@ def _write_plan(path: Path, plan: TaskPlan) -> None:
         "distributions": plan.distributions,
         "notes": plan.notes,
         "large": [w.model_dump(mode="json") for w in plan.large],
+        "long": [w.model_dump(mode="json") for w in plan.long],
     }
     temporary = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}")
     temporary.write_text(json.dumps(data))

@@ -66,6 +66,7 @@ class OracleClient:
             answer["distributions"],
             answer["notes"],
             [Workload.model_validate(w) for w in answer["large"]],
+            [Workload.model_validate(w) for w in answer["long"]],
         )
 
     def trial(self, trial: Trial, call_seed: int, randomise: bool = True) -> TrialData:

@@ -45,7 +45,7 @@ class Oracle:
         self.source = header["source"]
         declared, large, notes = task_workloads.affordable(self.source, header["workloads"])
         if declared:
-            plan: dict[str, Any] = {"workloads": declared, "declared": None, "notes": notes}
+            plan: dict[str, Any] = {"workloads": declared, "declared": None, "notes": notes, "long": []}
             task_workloads.check_workloads(self.source, declared)
         else:
             derived = task_workloads.derive(self.source, **header["budget"])
@@ -53,6 +53,7 @@ class Oracle:
                 "workloads": [w.model_dump(mode="json") for w in derived.workloads],
                 "declared": derived.declared.model_dump(mode="json") if derived.declared else None,
                 "notes": [*notes, *derived.notes],
+                "long": [w.model_dump(mode="json") for w in derived.long],
             }
         first = (plan["workloads"] or [plan["declared"]])[0]
         namespace = task_workloads.instantiate(self.source, first["constants"])
