@@ -140,3 +140,11 @@ def test_wrong_gradients(evaluator: Evaluator, text: str) -> None:
     result = judged(evaluator, text, "libraries")
     assert result.verdict == "wrong", (result.verdict, result.reason)
     assert "output 1" in result.reason or "output 2" in result.reason
+
+
+def test_a_backward_pass_has_its_device(evaluator: Evaluator) -> None:
+    """Makes memory on the device by name, and asks a tensor where it is."""
+    made = 'assert g.is_cuda and g.data_ptr()\n        torch.zeros(3, device="cuda")\n        '
+    text = KERNELS.replace("return tuple(module.back", made + "return tuple(module.back")
+    result = judged(evaluator, text, "from_scratch")
+    assert result.verdict == "correct", (result.reason, result.log)

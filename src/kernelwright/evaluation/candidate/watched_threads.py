@@ -1,7 +1,8 @@
-"""Applies the modes under which a candidate was called to the threads that it starts.
+"""Applies the modes under which a candidate was called to the threads that it starts, and to its backward functions.
 
 torch keeps its modes per thread, so a candidate's own thread would compute unseen. Threads that compiled code starts
-are not seen (their calls to torch come through `backends.extension`). No thread is forbidden.
+are not seen (their calls to torch come through `backends.extension`). No thread is forbidden. torch's engine leaves
+function modes while it differentiates, and a candidate's own `backward` expects its device there, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from torch.autograd.function import BackwardCFunction
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 
 def install(modes: Callable[[], Sequence[Any]]) -> None:
@@ -31,3 +35,20 @@ def install(modes: Callable[[], Sequence[Any]]) -> None:
 
     for module, name in ((_thread, "start_new_thread"), (_thread, "start_new"), (threading, "_start_new_thread")):
         setattr(module, name, start_new_thread)
+    for name in ("apply", "apply_boxed"):  # the second is of newer versions of torch
+        if (plain_apply := getattr(BackwardCFunction, name, None)) is not None:
+            setattr(BackwardCFunction, name, _in_modes(plain_apply, modes))
+
+
+def _in_modes(plain: Callable[..., Any], modes: Callable[[], Sequence[Any]]) -> Callable[..., Any]:
+    """Returns a backward function that runs under the function modes of the call around it."""
+
+    def apply(self: Any, *gradients: Any) -> Any:
+        entered = _get_current_function_mode_stack()
+        with contextlib.ExitStack() as stack:
+            for mode in modes():
+                if isinstance(mode, TorchFunctionMode) and mode not in entered:
+                    stack.enter_context(mode)
+            return plain(self, *gradients)
+
+    return apply
