@@ -29,7 +29,7 @@ class BuildRequest(_Message):
     `device`: CUDA device code only, for the plain form (`Module(code)`, `torch.cuda._compile_kernel`).
     `instances`: more template instances of a device text that was built before.
     `program`: a whole CUDA program with `main`; the result's `library` is an executable.
-    `ptxas`: PTX that Triton produced in the runner, in `cuda_source`; assembled only to check that it assembles.
+    `ptxas`: PTX that Triton produced in the runner, in `cuda_source`; assembled for its own target.
     """
 
     kind: Literal["extension", "device", "instances", "program", "ptxas"]

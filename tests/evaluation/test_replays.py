@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from kernelwright.backends.triton import triton_support
+from kernelwright.builds import BuildResult
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate.replayer import Replayer
@@ -16,6 +18,8 @@ from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.judge import timing, timing_in_rows
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.program.memory import DeviceMemory
+from kernelwright.evaluation.program.tracing import TracedCode
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 TASK = """
@@ -418,3 +422,37 @@ def test_a_copy_of_a_weight_made_in_the_first_call_follows_it(whole: Evaluator) 
     body += "kernels.scaled_relu[(x.numel() + 127) // 128, 128](x, self.kept, y, rows, x.shape[1])\nreturn y"
     found = judged(whole, body)
     assert found.verdict == "correct" and way(found) == "1 launches a call", (found.reason, way(found))
+
+
+@pytest.mark.skipif(not triton_support.installed(), reason="Triton is not installed")
+def test_triton_goes_by_program(whole: Evaluator) -> None:
+    text = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+@triton.jit
+def scaled(x_ptr, s_ptr, y_ptr, n, cols, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x, s = tl.load(x_ptr + i, mask=i < n), tl.load(s_ptr + i % cols, mask=i < n)
+    tl.store(y_ptr + i, tl.maximum(x, 0.0) * s, mask=i < n)
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+    def forward(self, x):
+        y = torch.empty_like(x)
+        scaled[(triton.cdiv(x.numel(), 128),)](x, self.scale, y, x.numel(), x.shape[1], BLOCK=128)
+        return y
+"""
+    made = Candidate(sources=(SourceFile(path="c.py", content=text),), language="triton")
+    found = whole.evaluate(Task(task_id="scaled-relu", source=TASK, policy="from_scratch"), made)
+    assert found.verdict == "correct" and way(found) == "1 launches a call", (found.reason, way(found))
+
+
+def test_device_code_that_only_the_card_runs_is_traced() -> None:
+    """The functional machine cannot run it, and a trace needs no more than its signature."""
+    text = ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry own(.param .u64 a, .param .u32 n)\n"
+    text += "{\n  unheard.of.instruction %r1;\n  ret;\n}\n"
+    code = TracedCode(DeviceMemory(1 << 20, sparse=True)).program(BuildResult("ok", ptx=text))
+    assert {name: kernel.params for name, kernel in code.kernels.items()} == {"own": ((8, 8), (4, 4))}

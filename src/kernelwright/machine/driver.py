@@ -7,12 +7,11 @@ checks to the driver's. Failures raise `DeviceError`.
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Sequence
 from functools import cache
 
 from kernelwright.errors import DeviceError, MachineError
-from kernelwright.machine import KernelInfo
+from kernelwright.machine.ptx_signatures import signatures
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _UNASKED_SHARED = 48 << 10
@@ -124,17 +123,13 @@ def launch(
     check(load().cuLaunchKernel(ctypes.c_void_p(function), *sizes, ctypes.c_void_p(stream), pointers, None))
 
 
-_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?")
-_PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([bus]|f)(\d+)[^,\[]*(?:\[(\d+)\])?")
-
-
 class LoadedModule:
     """Device code of one build. Kernel signatures are read from the PTX that accompanies the cubin."""
 
     def __init__(self, ptx: str, cubin: bytes) -> None:
         self._module = ctypes.c_void_p()
         check(load().cuModuleLoadData(ctypes.byref(self._module), cubin or ptx.encode() + b"\0"))
-        self.kernels = {name: KernelInfo(name, _params(text or ""), 0, 0) for name, text in _ENTRY.findall(ptx)}
+        self.kernels = signatures(ptx)
         self._functions: dict[str, int] = {}
 
     def function(self, entry: str) -> int:
@@ -155,15 +150,6 @@ class LoadedModule:
         if load().cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), self._module, name.encode()):
             raise KeyError(name)
         return address.value, size.value
-
-
-def _params(text: str) -> tuple[tuple[int, int], ...]:
-    """Returns (bytes, alignment) of each parameter in a PTX parameter list."""
-    found = []
-    for align, _kind, bits, count in _PARAM.findall(text):
-        size = int(bits) // 8
-        found.append((size * int(count) if count else size, int(align or size)))
-    return tuple(found)
 
 
 def copy(target: int, source: int, nbytes: int) -> None:

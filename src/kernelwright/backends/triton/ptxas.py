@@ -1,10 +1,11 @@
-"""Assembles PTX with the ptxas of Triton's wheel and reads registers and spills. Runs in the builder.
+"""Assembles PTX with the ptxas of Triton's wheel, and reads registers and spills. Runs in the builder.
 
-Without ptxas the check is skipped; that is not an error.
+Without ptxas there is no machine code; that is not an error.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import re
 import subprocess
@@ -16,6 +17,8 @@ from pathlib import Path
 from kernelwright.builds import BuildRequest, BuildResult
 
 SECONDS = 60.0
+FLAGS = ("--fmad=false",)
+"""The flags that a request may name."""
 NAMES = ("ptxas-blackwell", "ptxas")
 """Names of the tool, newest first: Triton's wheel has a second ptxas of a newer CUDA, for sm_90 and later."""
 
@@ -34,24 +37,28 @@ def tool() -> str | None:
 
 def assemble(request: BuildRequest) -> BuildResult:
     """Assembles `request.cuda_source`, which is PTX, for its `.target`."""
+    ptx = request.cuda_source
     program = tool()
-    target = re.search(r"^\.target\s+(sm_\d+[af]?)", request.cuda_source, re.MULTILINE)
+    target = re.search(r"^\.target\s+(sm_\d+[af]?)", ptx, re.MULTILINE)
     if program is None or target is None:
-        return BuildResult("ok", log="no ptxas here")
+        return BuildResult("ok", log="no ptxas here", ptx=ptx)
+    flags = [flag for flag in request.cuda_flags if flag in FLAGS]
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "kernel.ptx"
-        text.write_text(request.cuda_source)
-        command = [program, "-v", f"--gpu-name={target[1]}", str(text), "-o", str(Path(folder) / "kernel.cubin")]
+        text.write_text(ptx)
+        made = Path(folder) / "kernel.cubin"
+        command = [program, "-v", "-lineinfo", *flags, f"--gpu-name={target[1]}", str(text), "-o", str(made)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS)
         except subprocess.TimeoutExpired:
             return BuildResult("compile_error", log=f"ptxas did not finish within {SECONDS:.0f} s")
+        cubin = base64.b64encode(made.read_bytes()).decode() if made.exists() else None
     log = done.stderr.replace(str(text), f"{request.name}.ptx")
     seconds = {"ptxas": time.perf_counter() - started}
     if done.returncode:
         return BuildResult("compile_error", log=log or f"ptxas ended with status {done.returncode}", seconds=seconds)
-    return BuildResult("ok", log=log, seconds=seconds, resources=resources(log))
+    return BuildResult("ok", log=log, ptx=ptx, cubin=cubin, seconds=seconds, resources=resources(log))
 
 
 def resources(log: str) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 Reports the properties of an sm_90 card, compiles and launches through `machine.runtime`, and replaces `do_bench`: the
 machine measures no time, so a call's cost is its count of thread instructions.
+
+A runtime whose records will be repeated on a card (`card_code`) gets the launches of the code for the card itself.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import ctypes
 import operator
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,13 +22,13 @@ import triton.compiler
 import triton.language as tl
 import triton.testing
 from triton.backends import Backend, backends
-from triton.backends.driver import GPUDriver, decompose_descriptor, expand_signature
+from triton.backends.driver import GPUDriver
 from triton.backends.nvidia.driver import ty_to_cpp
 from triton.runtime import _allocation
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import PTXASError
 
-from kernelwright.backends.triton import triton_compiler, triton_errors
+from kernelwright.backends.triton import triton_compiler, triton_errors, triton_signatures
 from kernelwright.backends.triton.triton_compiler import CARD, CARD_SHARED, MachineBackend, MachineCode
 from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
 from kernelwright.machine import LaunchAttributes
@@ -37,6 +40,14 @@ INSTRUCTIONS_PER_MS = 132 * 128 * 1.98e6
 """Thread instructions per millisecond of a card with 132 multiprocessors, used to express costs in ms."""
 CALL_MS = 0.002
 REGISTERS = 65536
+
+
+@dataclass(frozen=True)
+class CardCode:
+    """A kernel's name and its PTX for the card."""
+
+    name: str
+    ptx: str
 
 
 class Utilities:
@@ -56,15 +67,19 @@ class Utilities:
             "mem_bus_width": 6144,
         }
 
-    def load_binary(self, name: str, ptx: bytes, shared: int, _device: int) -> tuple[Any, Any, int, int, int]:
+    fused = True
+    """The floating-point fusion that the kernel to be loaded next asks for; its launcher is made right before."""
+
+    def load_binary(self, name: str, ptx: bytes, shared: int, _device: int) -> tuple[Any, CardCode, int, int, int]:
         """Assembles the card's code by ptxas; returns module, function, registers, spilled bytes, threads per block."""
-        result = self.runtime.compile(BuildRequest("ptxas", name, cuda_source=ptx.decode()))
+        flags = () if self.fused else ("--fmad=false",)
+        result = self.runtime.compile(BuildRequest("ptxas", name, cuda_source=ptx.decode(), cuda_flags=flags))
         if result.status != "ok":
             raise PTXASError(result.log)
         registers, spilled = result.resources.get("registers", 0), result.resources.get("spilled_bytes", 0)
         self._tell(name, shared, registers, spilled)
         fits = REGISTERS // max(1, -(-registers // 8) * 8) // 32 * 32
-        return name, name, registers, spilled, min(1024, fits)
+        return name, CardCode(name, ptx.decode()), registers, spilled, min(1024, fits)
 
     def unload_module(self, _module: Any) -> None: ...
 
@@ -81,6 +96,7 @@ class Launcher:
         self.source, self.metadata = source, metadata
         self.code: MachineCode | None = None
         self.types: list[str] = []
+        triton.runtime.driver.active.utils.fused = bool(metadata.enable_fp_fusion)
 
     def __call__(
         self,
@@ -88,7 +104,7 @@ class Launcher:
         y: int,
         z: int,
         stream: Any,
-        _function: Any,
+        function: CardCode,
         _packed: Any,
         launch_metadata: Any,
         enter_hook: Any,
@@ -97,19 +113,19 @@ class Launcher:
     ) -> None:
         runtime = triton.runtime.driver.active.runtime
         grid = (operator.index(x), operator.index(y), operator.index(z))
-        if self.code is None:
-            self.code = triton_compiler.machine_code(self.source, self.metadata)
-            expanded = expand_signature(self.source.signature.values(), self.code.tensor_descriptors, "nvTmaDesc")
-            self.types = [t for t in _flat(expanded) if t != "constexpr"]
-        program = runtime.program(BuildResult("ok", ptx=self.code.ptx))
         programs = grid[0] * grid[1] * grid[2]
+        signature = tuple(self.source.signature.values())
+        if self.code is None:
+            for_card = getattr(runtime, "card_code", False)
+            made = self._for_card(function) if for_card else triton_compiler.machine_code(self.source, self.metadata)
+            self.code = made
+            self.types = list(triton_signatures.expanded(signature, bool(self.code.tensor_descriptors)))
+        program = runtime.program(BuildResult("ok", ptx=self.code.ptx))
         self._allocate_on_card(programs, stream)
-        values = list(_arguments(self.source.signature.values(), args))
+        values = triton_signatures.arguments(signature, args)
         packed = [_packed_argument(t, v, runtime) for t, v in zip(self.types, values, strict=True)]
-        scratch = torch.zeros(max(programs, 0) * self.code.scratch_bytes, dtype=torch.int8)
-        if scratch.numel():
-            runtime.register(scratch)
-        packed += [struct.pack("<Q", scratch.data_ptr() if scratch.numel() else 0), bytes(8)]
+        scratch = self._scratch(programs * self.code.scratch_bytes, runtime)
+        packed += [struct.pack("<Q", _address(scratch, runtime)), bytes(8)]
         if enter_hook is not None:
             enter_hook(launch_metadata)
         if programs > 0:  # Triton's own launcher skips an empty grid
@@ -127,30 +143,25 @@ class Launcher:
         if exit_hook is not None:
             exit_hook(launch_metadata)
 
+    def _for_card(self, code: CardCode) -> MachineCode:
+        """Returns the code that was compiled for the card. Raises RuntimeError for a launch that only its own process
+        can make: with a tensor map, a cluster, or scratch memory."""
+        made = self.metadata
+        if getattr(made, "tensordesc_meta", None) or made.num_ctas > 1 or made.global_scratch_size:
+            raise RuntimeError("a kernel with a tensor map, a cluster or scratch memory is not repeated")
+        return MachineCode(code.name, code.ptx, made.num_warps * 32, made.shared, 0, None)
+
+    def _scratch(self, nbytes: int, runtime: Runtime) -> torch.Tensor | None:
+        """Returns cleared scratch memory for one launch; None if it needs none."""
+        if nbytes <= 0:
+            return None
+        return torch.zeros(nbytes, dtype=torch.int8, device="cuda" if getattr(runtime, "handles", False) else "cpu")
+
     def _allocate_on_card(self, programs: int, stream: Any) -> None:
         """Calls the candidate's allocator for the card's scratch memory: without one a launch fails, as on the card."""
         if self.metadata.global_scratch_size:
             nbytes = programs * self.metadata.num_ctas * self.metadata.global_scratch_size
             _allocation._allocator.get()(nbytes, self.metadata.global_scratch_align, stream)
-
-
-def _flat(types: Sequence[Any]) -> Iterator[str]:
-    for one in types:
-        if isinstance(one, tuple):
-            yield from _flat(one)
-        else:
-            yield one
-
-
-def _arguments(types: Any, values: Sequence[Any]) -> Iterator[Any]:
-    """Yields a kernel's arguments: tuples flattened, constants omitted, descriptors as pointer and numbers."""
-    for one, value in zip(types, values, strict=True):
-        if isinstance(one, tuple):
-            yield from _arguments(one, value)
-        elif one.startswith("tensordesc"):
-            yield from decompose_descriptor(value)
-        elif one != "constexpr":
-            yield value
 
 
 _INTEGERS = {f"{sign}{bits}": bits // 8 for sign in "iu" for bits in (8, 16, 32, 64)} | {"i1": 1, "u1": 1}

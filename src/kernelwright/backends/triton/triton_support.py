@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kernelwright.machine.runtime import Runtime
 
-VERSIONS = "triton 3.9"
+VERSIONS = "triton 3.6 to 3.9"
 HINT = "pip install 'kernelwright[triton]'"
 
 
@@ -54,7 +54,7 @@ def attach(runtime: Runtime) -> None:
         triton_driver.activate(runtime)
     except Exception as error:
         version = importlib.metadata.version("triton")
-        runtime.unsupported.append(f"triton {version} ({type(error).__name__}: {error}); {VERSIONS} is known to work")
+        runtime.unsupported.append(f"triton {version} ({type(error).__name__}: {error}); {VERSIONS} are known to work")
 
 
 def keep_errors(kept: list[dict[str, Any]]) -> None:

@@ -42,6 +42,11 @@ class HandleRunner(runner.Runner):
         """Returns a runtime that records."""
         return RecordingRuntime(self._build, self.stream)
 
+    def load(self, message: Frame) -> dict[str, Any]:
+        """Executes the candidate's module; success returns no facts."""
+        self.runtime.card_code = bool(message.header["card_code"])
+        return super().load(message)
+
     def modes(self) -> list[Any]:
         """Returns the modes under which candidate code runs."""
         functions = DeviceFunctions(self.runtime.tensors, self.runtime.unsupported)

@@ -52,6 +52,8 @@ class RecordingRuntime:
     handles = True
     """Tells host code that device tensors are handles."""
     device = "cuda"
+    card_code = False
+    """True if a GPU will repeat the records: Triton then records launches of its code for the card."""
 
     def __init__(self, build: Callable[[BuildRequest], BuildResult], stream: RecordStream) -> None:
         self._build = build

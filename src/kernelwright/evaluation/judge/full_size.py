@@ -139,7 +139,7 @@ def _by_program(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
     more memory.
     """
     why = "it has gradients" if wants_gradients(case.task.source) else ""
-    why = why or ("" if case.candidate.language == "cuda" else f"it is {case.candidate.language}")
+    why = why or ("" if case.candidate.language in ("cuda", "triton") else f"it is {case.candidate.language}")
     why = why if case.options.baselines and case.options.timing_seconds > 0 else "no baseline is timed"
     if why or guard_verdict(case.reading.advice.findings) is not None:
         return None, why

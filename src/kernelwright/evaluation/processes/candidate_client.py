@@ -114,6 +114,7 @@ class CandidateClient:
             "entry_point": self.candidate.entry_point,
             "language": self.candidate.language,
             "gradients": wants_gradients(task.source),
+            "card_code": self.replayed,
         }
         self._ask(messages.Loaded, header, (), "while it was loaded")
 

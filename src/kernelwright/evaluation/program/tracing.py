@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernelwright.backends.device_addresses import is_device
+from kernelwright.builds import BuildResult
 from kernelwright.errors import DeviceError
 from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.channel import Channel, Frame
@@ -26,6 +28,8 @@ from kernelwright.evaluation.program.memory import DeviceMemory
 from kernelwright.evaluation.program.sampled import LIMIT
 from kernelwright.evaluation.program.stream import StreamRecord
 from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.machine import KernelInfo, Program, PTXError, UnsupportedPTX
+from kernelwright.machine.ptx_signatures import signatures
 
 Phase = Literal["setup", "warm", "call"]
 PHASES: tuple[Phase, ...] = ("setup", "warm", "call")
@@ -71,6 +75,28 @@ class TracingGlue(Glue):
         return not floating and self._label(place) in (memory.KERNEL, memory.GLUE, memory.UNWRITTEN)
 
 
+@dataclass(frozen=True)
+class CardProgram:
+    """Device code for the card alone: the functional machine does not know its instructions."""
+
+    kernels: dict[str, KernelInfo]
+
+    def variables(self) -> dict[str, tuple[int, int]]:
+        """Returns no variable: only the card knows their addresses."""
+        return {}
+
+
+class TracedCode(MachineRuntime):
+    """Loads device code, which nothing runs here."""
+
+    def program(self, result: BuildResult) -> Any:
+        """Returns the code of a build, or only its kernels' signatures."""
+        try:
+            return Program.load(result.ptx or "")
+        except (UnsupportedPTX, PTXError):
+            return CardProgram(signatures(result.ptx or ""))
+
+
 class TracingDevice(ProgramDevice):
     """The device of one candidate's traced calls."""
 
@@ -79,7 +105,7 @@ class TracingDevice(ProgramDevice):
     def open(self, header: dict[str, Any]) -> None:
         """Sets the library rule, and reserves memory without touching it."""
         self.blocks = DeviceMemory(LIMIT, sparse=True)
-        self.runtime = MachineRuntime(self.blocks)
+        self.runtime = TracedCode(self.blocks)
         self.glue = TracingGlue(self.blocks, header["rule"])
         self._records: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
         self._parts: dict[Phase, list[bytes]] = {phase: [] for phase in PHASES}
@@ -300,7 +326,7 @@ class TracingDevice(ProgramDevice):
     _download = _fetch
 
     def _count(self, record: StreamRecord) -> None:
-        raise Untraceable("it asks for the instructions of a call")
+        raise Untraceable("it tunes itself by the cost of calls")
 
     def _upload(self, record: StreamRecord) -> None:
         address, data = int(record.fields[0]), bytes(record.parts[0])
