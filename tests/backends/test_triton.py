@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("triton", reason="needs Triton: pip install 'kernelwright[triton]'")
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 from kernelwright.evaluation import EvalOptions, Evaluator
@@ -252,3 +254,11 @@ def test_lines_within_inline_assembly_are_those_of_its_call() -> None:
     asm = "// begin inline asm\n.loc 1 9 1\nmov.u32 %r1, 0;\n.loc 1 10 1\nld.global.b32 %r1, [%rd1];\n// end inline asm"
     text = f".loc 1 9 3\n{asm}\n.loc 1 12 1\nadd.s32 %r1, %r1, 1;"
     assert with_true_lines(text) == text.replace(".loc 1 10 1\n", "")
+
+
+def test_preparing_leaves_the_backend_of_a_gpu() -> None:
+    """A process that a warm one forks may have a GPU, and then launches by Triton's own driver."""
+    code = "from kernelwright.backends.triton import triton_support; triton_support.prepare()\n"
+    code += "from triton.backends import backends; print(backends['nvidia'].driver.__module__)\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.stdout.strip() == "triton.backends.nvidia.driver", done.stderr

@@ -310,9 +310,16 @@ def _first(x, y, n, size: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 def warm() -> None:
-    """Compiles a small kernel for both targets, to initialise LLVM and Triton's lookups."""
+    """Compiles a small kernel for both targets, to initialise LLVM and Triton's lookups.
+
+    Leaves Triton's own backend in place: later forks of this process may have a GPU.
+    """
+    own = backends["nvidia"]
     backends["nvidia"] = Backend(MachineBackend, MachineDriver)
     signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "size": "constexpr"}
-    for arch in (CARD.arch, triton_compiler.FUNCTION_ARCH):
-        source = triton.compiler.ASTSource(_first, signature, {(3,): 256})
-        triton.compile(source, target=triton_compiler.GPUTarget("cuda", arch, 32))
+    try:
+        for arch in (CARD.arch, triton_compiler.FUNCTION_ARCH):
+            source = triton.compiler.ASTSource(_first, signature, {(3,): 256})
+            triton.compile(source, target=triton_compiler.GPUTarget("cuda", arch, 32))
+    finally:
+        backends["nvidia"] = own
