@@ -15,7 +15,7 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate.replayer import Replayer
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import HostDevice
-from kernelwright.evaluation.judge import timing, timing_in_rows
+from kernelwright.evaluation.judge import repeated_program, timing, timing_in_rows
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.program.memory import DeviceMemory
@@ -456,3 +456,11 @@ def test_device_code_that_only_the_card_runs_is_traced() -> None:
     text += "{\n  unheard.of.instruction %r1;\n  ret;\n}\n"
     code = TracedCode(DeviceMemory(1 << 20, sparse=True)).program(BuildResult("ok", ptx=text))
     assert {name: kernel.params for name, kernel in code.kernels.items()} == {"own": ((8, 8), (4, 4))}
+
+
+def test_large_weights_are_never_drawn_on_the_host(whole: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated_program, "MOST_DRAWN", 0)
+    body = "assert self.scale.is_cuda\n" + PLAIN
+    found = judged(whole, body)
+    assert found.verdict == "correct" and way(found) == "1 launches a call", (found.reason, way(found))
+    assert judged(whole, body, wrong="1.01f *").verdict == "wrong"

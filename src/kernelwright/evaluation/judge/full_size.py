@@ -154,8 +154,13 @@ def _by_program(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
             bench.took("seat", waiting)
             session.replayer = bench.seat.replayer
             session.replayer.open()
-            with contextlib.nullcontext() if bench.seat.headroom else bench.has("exclusive"):
-                _full_size(bench)
+            try:
+                with contextlib.nullcontext() if bench.seat.headroom else bench.has("exclusive"):
+                    _full_size(bench)
+            except (Failed, TooLarge):
+                with contextlib.suppress(Failed):
+                    session.release()  # the next attempt needs the memory
+                raise
             session.release()
         session.confirm()
     except Failed as ended:

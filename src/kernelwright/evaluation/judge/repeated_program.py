@@ -34,6 +34,8 @@ from kernelwright.evaluation.trials import TrialData
 from kernelwright.records import Task
 
 RESIDENT_MB = 8192
+MOST_DRAWN = 1 << 30
+"""The most bytes of weights whose first values the constructor draws on the host."""
 TRACES = 4, 7
 """The least and most times that a call is traced. The number is random, so that a candidate that changes its behaviour
 in later calls does not know when tracing ends."""
@@ -95,7 +97,9 @@ class RepeatedProgram(ProgramClient):
         weights into the replayer. Raises `Failed`."""
         nodes, _ = data.packed(1)
         state = data.state()
-        header = {"kind": "model", "values": nodes, "weight_seed": weight_seed, "keep": keep}
+        # The judge's weights replace those of the constructor; drawing gigabytes of them would take its whole time.
+        everywhere = sum(len(t.data) for _, t in state) > MOST_DRAWN
+        header = {"kind": "model", "values": nodes, "weight_seed": weight_seed, "keep": keep, "everywhere": everywhere}
         described = [[name, t.dtype, list(t.shape)] for name, t in state]
         made = self._ask(messages.Matched, {**header, "state": described}, (), "in its constructor").facts
         self._device(kind="weights", places=made.places, own=made.own, new=not keep)

@@ -23,6 +23,9 @@ MAGIC = b"KW"
 MAX_HEADER = 64 << 20
 MAX_BUFFERS = 4096
 MAX_PAYLOAD = 4 << 30
+"""The bound on bytes of one message from a child that runs a candidate."""
+TRUSTED_PAYLOAD = 1 << 40
+"""The bound for senders that run no candidate: a task may have any number of weights."""
 MAX_DIMENSIONS = 64
 _HEAD = struct.Struct("<2sII")
 
@@ -50,8 +53,9 @@ class Frame:
 class Channel:
     """One end of a socket pair. Not thread-safe: one thread speaks, one process listens."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    def __init__(self, sock: socket.socket, most: int = MAX_PAYLOAD) -> None:
+        """`most` bounds the bytes of one message that the other side sends."""
+        self.sock, self.most = sock, most
         self.sock.setblocking(False)
 
     def fileno(self) -> int:
@@ -84,7 +88,7 @@ class Channel:
         if magic != MAGIC or header_length > MAX_HEADER or count > MAX_BUFFERS:
             raise ChannelClosed("the child wrote something that is not a message")
         lengths = struct.unpack(f"<{count}Q", self._read(8 * count, deadline))
-        if sum(lengths) > MAX_PAYLOAD:
+        if sum(lengths) > self.most:
             raise ChannelClosed("the child announced more data than a message may hold")
         try:
             header = json.loads(bytes(self._read(header_length, deadline)).decode("utf-8", "surrogatepass"))
@@ -146,9 +150,9 @@ class Channel:
             raise ChannelTimeout("no message before the deadline")
 
 
-def pair() -> tuple[Channel, socket.socket]:
-    """Returns a channel for this process and the bare socket for the other one."""
+def pair(most: int = MAX_PAYLOAD) -> tuple[Channel, socket.socket]:
+    """Returns a channel for this process, which bounds the other's messages, and the bare socket for the other one."""
     ours, theirs = socket.socketpair()
     for sock in (ours, theirs):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    return Channel(ours), theirs
+    return Channel(ours, most), theirs

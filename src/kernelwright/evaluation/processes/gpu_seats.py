@@ -326,8 +326,8 @@ class Gpu:
 
     def expect(self, key: str, nbytes: int) -> None:
         """Records that a task's checks need at least this much memory, so that the task starts with a sufficient entry
-        of `HEADROOMS`."""
-        enough = next((k for k, headroom in enumerate(HEADROOMS) if headroom >= nbytes), len(HEADROOMS) - 1)
+        of `HEADROOMS`, or with the whole GPU."""
+        enough = next((k for k, headroom in enumerate(HEADROOMS) if headroom >= nbytes), len(HEADROOMS))
         self._needs.setdefault(key, enough)
 
     def more_headroom(self, key: str, headroom: int) -> None:
@@ -353,8 +353,8 @@ class Gpu:
         try:
             if not headroom:
                 with self.lease.shared():
-                    for other in others:
-                        other.rest()
+                    for one in (*others, seat):
+                        one.rest()
             seat.key = key
             yield seat
         finally:

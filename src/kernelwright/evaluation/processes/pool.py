@@ -26,7 +26,15 @@ from typing import Any, Self
 from kernelwright.config import cache_dir
 from kernelwright.errors import HarnessError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.processes import sandbox, warm
-from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, ChannelTimeout, Frame, pair
+from kernelwright.evaluation.processes.channel import (
+    MAX_PAYLOAD,
+    TRUSTED_PAYLOAD,
+    Channel,
+    ChannelClosed,
+    ChannelTimeout,
+    Frame,
+    pair,
+)
 from kernelwright.evaluation.processes.roles import Role, library_paths
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.machine import library
@@ -34,6 +42,8 @@ from kernelwright.machine import library
 START_SECONDS = 120.0
 """Seconds that the zygote may take to import torch on a busy machine."""
 TRUSTED = ("referee", "baseline")
+REFERENCES = ("oracle", *TRUSTED)
+"""Roles that run no candidate."""
 """Roles on a GPU that run no code of a candidate."""
 
 
@@ -253,7 +263,7 @@ class Pool:
             self._count += 1
             scratch = self.home / f"{role}-{self._count}"
             scratch.mkdir(parents=True)
-            channel, theirs = pair()
+            channel, theirs = pair(TRUSTED_PAYLOAD if role in REFERENCES else MAX_PAYLOAD)
             status, status_theirs = socket.socketpair()
             order = {
                 "role": role,

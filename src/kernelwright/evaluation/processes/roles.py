@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernelwright.evaluation.processes import sandbox
-from kernelwright.evaluation.processes.channel import Channel
+from kernelwright.evaluation.processes.channel import TRUSTED_PAYLOAD, Channel
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.device.devices import Device
@@ -159,7 +159,7 @@ def load(order: dict[str, Any]) -> None:
 def serve(role: Role, channel_fd: int, level: str, device: Device | None = None, link: int | None = None) -> None:
     """Runs the role's loop until the judge closes the channel; children of a GPU get its `device`, those of `LINKED`
     the descriptor of their record stream."""
-    channel = Channel(socket.socket(fileno=channel_fd))
+    channel = Channel(socket.socket(fileno=channel_fd), TRUSTED_PAYLOAD)  # the judge is on the other side
     os.environ["OMP_NUM_THREADS"] = "1"
     loop = importlib.import_module(MODULES[role]).serve
     if role in ON_DEVICE:
