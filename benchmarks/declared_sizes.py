@@ -56,7 +56,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "originals": len(originals),
         "originals_correct": sum(r["verdict"] == "correct" for r in originals),
-        "originals_compared_at_declared_size": sum(r["coverage"]["declared"] == "values" for r in originals),
+        "originals_compared_at_declared_size": sum(
+            all(s["values"] == "all" for s in r["coverage"]["sizes"]) for r in originals
+        ),
         "mutants": len(mutants),
         "caught": sum(r["verdict"] != "correct" for r in mutants),
         "missed": [f"{r['kernel']}/{r['mutant']}" for r in mutants if r["verdict"] == "correct"],

@@ -81,7 +81,7 @@ def _count(shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class Outline:
-    """One call at a size that is too large to make. `nodes` are its packed arguments and constructor's arguments; their
+    """One call at a size that is too large to run. `nodes` are its packed arguments and constructor's arguments; their
     tensors are `samples` of flat values. `shapes` are the full shapes; `exact` tells whether a sample holds all values.
     """
 
@@ -89,6 +89,33 @@ class Outline:
     samples: tuple[TensorBytes, ...]
     shapes: list[list[int]]
     exact: list[bool]
+    state: list[tuple[str, TensorBytes]] | None = None
+    """The reference's weights by name; None if its values cannot be compared, for the reason `no_values`."""
+    no_values: str = ""
+    real: bool = False
+    """True if the inputs are those of the full size, and no repeated values of a smaller call."""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Elements of a sampled call's outputs: flat indices (int64) and values of each, and the outputs' shapes."""
+
+    indices: tuple[TensorBytes, ...]
+    values: tuple[TensorBytes, ...]
+    shapes: list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The reference at elements of each output: `kept` are positions in the list of wanted elements, `exact` the values
+    there in float64, and `honest` those in the reference's own dtype."""
+
+    kept: tuple[TensorBytes, ...]
+    exact: tuple[TensorBytes, ...]
+    honest: tuple[TensorBytes, ...]
+    input_scale: float
+    nearby: Callable[[int], list[np.ndarray] | None]
+    """Returns the values on inputs moved by noise, by the number of the second look's run."""
 
 
 @dataclass

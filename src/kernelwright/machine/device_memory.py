@@ -8,13 +8,26 @@ unwritten bytes by the shadow, whatever the bytes hold.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import mmap
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 POISON = 0xFF
 """The byte in memory that nothing has written: NaN as floating-point numbers, -1 as integers."""
+
+
+_NORESERVE = 0x4000
+
+
+@cache
+def _libc() -> Any:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mincore.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p]
+    return library
 
 
 class ShadowEntry(ctypes.Structure):
@@ -25,10 +38,14 @@ class ShadowEntry(ctypes.Structure):
 
 class Shadow:
     """The written bytes of `nbytes` bytes of memory; at first none. Takes as many bytes as the memory, committed by the
-    system when they are first marked."""
+    system when they are first marked; a `sparse` one may be larger than the machine's memory."""
 
-    def __init__(self, nbytes: int) -> None:
-        self._bytes = np.zeros(nbytes, np.uint8)
+    def __init__(self, nbytes: int, sparse: bool = False) -> None:
+        if sparse:
+            room = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+            self._bytes = np.frombuffer(room, np.uint8)
+        else:
+            self._bytes = np.zeros(nbytes, np.uint8)
         self.entry = ShadowEntry(self._bytes.ctypes.data, nbytes, 0)
         """The structure that a launch reads and updates."""
 
@@ -60,6 +77,19 @@ class Shadow:
     def unwritten(self, offset: int, nbytes: int) -> int:
         """Counts the bytes of a range that nothing has written."""
         return nbytes - int(np.count_nonzero(self._bytes[offset : offset + nbytes]))
+
+    def touched(self) -> Iterator[tuple[int, int]]:
+        """Yields ranges (first byte, end) outside which nothing was ever marked, in order. Raises OSError."""
+        address, page = self._bytes.ctypes.data, mmap.PAGESIZE
+        start = address // page * page
+        pages = -(-(address + self.nbytes - start) // page)
+        there = np.zeros(pages, np.uint8)
+        if _libc().mincore(start, pages * page, there.ctypes.data):
+            raise OSError(ctypes.get_errno(), "mincore")
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], there & 1, [0]))))
+        for first, end in edges.reshape(-1, 2):
+            offset = start - address
+            yield max(0, int(first) * page + offset), min(self.nbytes, int(end) * page + offset)
 
     def elements(self, offset: int, sizes: Sequence[int], strides: Sequence[int], itemsize: int) -> np.ndarray:
         """Returns the marks of a tensor's elements as a view of shape (*sizes, itemsize), dtype uint8, which may be

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import DeviceError
-from kernelwright.machine import Fault, LaunchAttributes, LaunchOptions, MachineFault, Program
+from kernelwright.machine import Fault, LaunchAttributes, LaunchOptions, LaunchReport, MachineFault, Program
 from kernelwright.machine.runtime import ERRORS, LaunchRecord, Runtime, three
 
 if TYPE_CHECKING:
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 _PLAIN = LaunchAttributes()
 BLOCKS = 16
 """Blocks run per launch: the first four, the last four, and others between."""
+GROUPS, GROUP_BLOCKS = 4, 64
+"""Further samples of a launch, and the blocks of each, that show whether its blocks store equally much."""
+MOST_REPEATED = 100_000_000
+"""The bound on thread instructions of these samples together."""
+EQUAL = 0.02
+"""The most by which estimates from these samples may differ."""
 MOST_RECORDS = 1000
 BUDGET = 600_000_000
 """The bound on thread instructions of all launches together."""
@@ -40,6 +46,11 @@ class SampledRuntime(Runtime):
         """Launches that ended with a fault, whether or not it would occur in a whole launch."""
         self.atomics = 0
         """Atomic operations of all launches."""
+        self.unknown_reads = 0
+        """Launches that have read memory which nothing has written."""
+        self.even_stores: float | None = None
+        """The factor from what the last launch's sample has stored to what all its blocks store, if these store equally
+        much; None where that cannot be told."""
         self._floating: dict[int, bool] = {}
         self._exact: set[int] = set()
         self.doubt: Callable[[], bool] = lambda: False
@@ -73,25 +84,28 @@ class SampledRuntime(Runtime):
         total = grid[0] * three(grid)[1] * three(grid)[2]
         self.launched += 1
         self.blocks_launched += total
-        try:
-            report = program.launch(
-                kernel,
-                three(grid),
-                three(block),
-                list(args),
-                shared_bytes,
-                table,
-                LaunchOptions(
-                    budget=max(self.left, 1),
-                    detect_races=False,
-                    seed=self.launched,
-                    textures=tuple(self.textures.values()),
-                    watch=True,
-                    poison=0,
-                    sample=BLOCKS,
-                    attributes=attributes,
-                ),
+
+        def run(sample: int, seed: int) -> LaunchReport:
+            options = LaunchOptions(
+                budget=max(self.left, 1),
+                detect_races=False,
+                seed=seed,
+                textures=tuple(self.textures.values()),
+                watch=True,
+                poison=0,
+                sample=sample,
+                attributes=attributes,
             )
+            report = program.launch(kernel, three(grid), three(block), list(args), shared_bytes, table, options)
+            self.left -= report.instructions
+            self.unknown_reads += any(w.kind == "uninitialised-read" for w in report.warnings)
+            return report
+
+        self.even_stores = None
+        try:
+            report = run(BLOCKS, self.launched)
+            if total > BLOCKS:
+                self.even_stores = _even_stores(run, report, total, min(self.left, MOST_REPEATED))
         except MachineFault as caught:
             self.left -= caught.instructions
             self._record(kernel, caught.instructions)
@@ -100,7 +114,6 @@ class SampledRuntime(Runtime):
             if self._sure(caught.fault, args):
                 self._blame(caught.fault, total)
             return
-        self.left -= report.instructions
         self.atomics += report.counters.get("atomics", 0)
         for nbytes, allocation in zip(report.written, table, strict=True):
             if nbytes:
@@ -135,3 +148,19 @@ class SampledRuntime(Runtime):
         self._find(dataclasses.replace(fault, message=fault.message + some), "fault")
         text = ERRORS.get(fault.kind, "an illegal memory access was encountered")
         raise DeviceError(f"CUDA error: {text} ({fault.message})")
+
+
+def _even_stores(run: Callable[[int, int], LaunchReport], first: LaunchReport, total: int, left: int) -> float | None:
+    """Returns the bytes that all blocks of a launch store, divided by those that its first sample has stored; None if
+    samples disagree, or if the launch cannot be repeated: it costs too much, uses atomics, or reads what it stores to.
+    """
+    repeatable = not first.counters.get("atomics") and not any(
+        w and r for w, r in zip(first.written, first.read, strict=True)
+    )
+    wanted = GROUPS * GROUP_BLOCKS
+    if not repeatable or total < 2 * wanted or first.instructions * wanted > left * BLOCKS or not sum(first.written):
+        return None
+    stored = [sum(run(GROUP_BLOCKS, group + 1).written) for group in range(GROUPS)]
+    if max(stored) > (1 + EQUAL) * min(stored):
+        return None
+    return sum(stored) / wanted * total / sum(first.written)

@@ -5,6 +5,7 @@ Does not call the task; `tasks.inputs` and `tasks.probe` do. Changes no global s
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +70,13 @@ class Draws(TorchFunctionMode):
         self.calls = 0
         self.floats = 0
         """Number of floating draws that another distribution replaces, or would replace."""
+        self.plain: list[bool] = []
+        """For each tensor of the inputs, whether `drew` holds; set by who calls the task."""
+        self._made: list[tuple[weakref.ref[torch.Tensor], int]] = []
+
+    def drew(self, tensor: torch.Tensor) -> bool:
+        """Tells whether a tensor is the result of one draw, and unchanged since: its values have no order."""
+        return any(made() is tensor and tensor._version == version for made, version in self._made)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -80,14 +88,19 @@ class Draws(TorchFunctionMode):
         kwargs.pop("generator", None)
         seed_all(key)
         out = func(*args, **kwargs)
+        if not isinstance(out, torch.Tensor):
+            return out
+        if name not in ("randperm", "multinomial"):  # their values are distinct
+            self._made.append((weakref.ref(out), out._version))
         law = _law(name, args[1:] if name.endswith("_") else args, kwargs)
-        if law is None or not isinstance(out, torch.Tensor) or not out.is_floating_point():
+        if law is None or not out.is_floating_point():
             return out
         self.floats += 1
         if self.distribution != "own" and out.device.type != "meta":
             generator = torch.Generator(out.device).manual_seed(key)
             with torch.no_grad():
                 out.copy_(_draw(self.distribution, out.shape, generator, *law))
+            self._made[-1] = (weakref.ref(out), out._version)
         return out
 
 

@@ -49,6 +49,13 @@ def make_inputs(namespace: Namespace, distribution: Distribution, seed: int) -> 
     return _inputs(namespace, Draws(distribution, seed))
 
 
+def make_drawn(namespace: Namespace, distribution: Distribution, seed: int) -> tuple[list[Any], list[bool]]:
+    """Returns `make_inputs`, and for each tensor in it whether it is the unchanged result of one draw."""
+    source = Draws(distribution, seed)
+    values = _inputs(namespace, source)
+    return values, source.plain
+
+
 def _inputs(namespace: Namespace, source: Draws) -> list[Any]:
     get_inputs = namespace.get("get_inputs")
     if not callable(get_inputs):
@@ -63,6 +70,7 @@ def _inputs(namespace: Namespace, source: Draws) -> list[Any]:
             f"get_inputs returns a {type(values).__name__}, not a list",
             hint="return the arguments of forward in a list",
         )
+    source.plain = [source.drew(t) for t in tensors_in(values)]
     return [map_tensors(v, torch.Tensor.detach) for v in values]
 
 

@@ -58,9 +58,12 @@ class Attempt:
     environment: Environment = Environment()
 
     def undecided(self) -> bool:
-        """Tells whether it failed for want of time, memory, or a feature of ours, which says nothing about values."""
+        """Tells whether it failed for want of time, instructions, memory or a feature of ours: values are not known."""
         failed = self.failed
-        return failed is not None and (failed.verdict in ("timeout", "unsupported") or failed.cause == "memory")
+        if failed is None:
+            return False
+        cut = failed.finding is not None and failed.finding.rule == "instruction-budget"
+        return cut or failed.verdict in ("timeout", "unsupported") or failed.cause == "memory"
 
     def note(self, **facts: Any) -> None:
         """Adds facts to the environment, by the names of its fields."""

@@ -1,7 +1,8 @@
 """Judges a right candidate at the sizes that its task states and that its trials left out, and notes what was compared.
 
 A size is run whole, on one trial, where an estimate from the smaller calls allows it (`SECONDS`), or where the caller
-asks for it. Else a sample of its blocks is run (`large_sizes`): there the rules hold, and faults decide.
+asks for it. Else a sample of its blocks is run (`large_sizes`): there the rules hold, faults decide, and what the
+blocks wrote is compared with the reference at these elements.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.judge import large_sizes, trial_runs
 from kernelwright.evaluation.judge.attempt import Attempt
+from kernelwright.evaluation.judge.large_sizes import ReferenceRun
 from kernelwright.evaluation.judge.verdict import machine_findings
 from kernelwright.evaluation.trials import Trial
 from kernelwright.records import SizeCoverage, Workload
@@ -32,6 +34,8 @@ MOST_SAMPLED = 1 << 36
 """The most elements of a size whose blocks are sampled."""
 MOST_SIZES = 4
 """The most sizes that are looked at."""
+MOST_REAL = 50_000_000
+"""The most elements of inputs that a sampled call gets as they are."""
 DRIVES_A_DEVICE = ("cuda", "triton")
 
 
@@ -55,7 +59,9 @@ def _cover_one(case: Case, attempt: Attempt, size: Workload, trial: Trial) -> No
     attempt.coverage[size.name] = SizeCoverage(name=size.name, reason=why_not)
     sampled = case.options.sample_large and size.elements <= MOST_SAMPLED
     if sampled and attempt.launches and case.candidate.language in DRIVES_A_DEVICE:
-        sample(case, attempt, size, trial, why_not)
+        reference = size.elements / ELEMENTS_A_SECOND + size.flops / FLOPS_A_SECOND
+        values = large_sizes.ReferenceRun(MOST_REAL, whole=reference <= SECONDS)
+        sample(case, attempt, size, trial, why_not, values)
 
 
 def seconds(work: Sequence[tuple[Workload, int]], size: Workload) -> float:
@@ -106,13 +112,22 @@ def _whole(case: Case, attempt: Attempt, size: Workload, trial: Trial) -> str:
     return ""
 
 
-def sample(case: Case, attempt: Attempt, size: Workload, trial: Trial, why_not: str = "") -> None:
-    """Runs a sample of a right candidate's blocks at a size; `why_not` tells why it was not run whole."""
-    seen = large_sizes.look(case, size, trial, attempt.stored_share)
+def sample(
+    case: Case, attempt: Attempt, size: Workload, trial: Trial, why_not: str = "", values: ReferenceRun | None = None
+) -> None:
+    """Runs a sample of a right candidate's blocks at a size; `why_not` tells why it was not run whole, and `values` how
+    the reference may be computed, if values are to be compared."""
+    seen = large_sizes.look(case, size, trial, attempt.stored_share, values)
     if not attempt.environment.sampled_size:
         attempt.note(sampled_size=seen.note)
-    reason = "; ".join(filter(None, (why_not, seen.note.removeprefix(f"{size.name}: "))))
-    attempt.coverage[size.name] = SizeCoverage(name=size.name, shape=seen.shape, reason=reason[:300])
+    told = (why_not, seen.not_compared, seen.note.removeprefix(f"{size.name}: "))
+    attempt.coverage[size.name] = SizeCoverage(
+        name=size.name,
+        shape=seen.shape,
+        values="sampled" if seen.compared else "none",
+        compared=seen.compared,
+        reason="; ".join(filter(None, told))[:400],
+    )
     if seen.session is None:
         return
     attempt.build_seconds += seen.session.build_seconds

@@ -2,16 +2,22 @@
 
 A candidate that is right at every size that could be run may still overflow a 32-bit index, exceed a limit of the
 device, or leave an allocation at the size that its task states. A fault found here decides. Finding none says little,
-and a sample that exceeds its time or memory says nothing. Outputs are not compared.
+and a sample that exceeds its time or memory says nothing. Elements whose values are certain are compared with the
+reference, where that can be computed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.case import Case
+from kernelwright.evaluation.compare import on_host
+from kernelwright.evaluation.compare.on_host import Array, OutputSpec
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import rules
 from kernelwright.evaluation.judge.attempt import extents
@@ -19,9 +25,10 @@ from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.messages import Called, CallState, MachineFinding
 from kernelwright.evaluation.processes.pool import ChildLimits
 from kernelwright.evaluation.processes.program_client import ProgramClient
-from kernelwright.evaluation.trials import Outline, Trial
+from kernelwright.evaluation.trials import Outline, Picked, Trial
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Finding, Workload
+from kernelwright.tasks import metric
 
 SECONDS = 6.0
 """The limit in wall seconds, builds not counted; most candidates need a tenth."""
@@ -49,6 +56,10 @@ class Look:
     failed: Failed | None = None
     shape: str = ""
     """The extents of the largest input."""
+    compared: int = 0
+    """Elements of the outputs that were compared with the reference."""
+    not_compared: str = ""
+    """Why none were; empty where some were, or where values were not asked for."""
 
     @property
     def faults(self) -> list[MachineFinding]:
@@ -57,11 +68,12 @@ class Look:
         return [f for f in found if f.severity == "fault"]
 
 
-def look(case: Case, size: Workload, trial: Trial, stored_share: float) -> Look:
+def look(case: Case, size: Workload, trial: Trial, stored_share: float, values: ReferenceRun | None = None) -> Look:
     """Samples one call at `size`, with the distribution and seeds of `trial`, in processes of their own. At the sizes
-    that were run, kernels stored at least `stored_share` of the outputs' bytes."""
+    that were run, kernels stored at least `stored_share` of the outputs' bytes. With `values`, what sampled blocks
+    wrote is compared with the reference."""
     try:
-        outline = case.oracle.outline(size, trial)
+        outline = case.oracle.outline(size, trial, values.most_real if values is not None else 0)
     except TaskError as error:
         return Look(f"{size.name}: not looked at ({error})")
     if isinstance(outline, str):
@@ -72,9 +84,10 @@ def look(case: Case, size: Workload, trial: Trial, stored_share: float) -> Look:
     session = ProgramClient(case, limits, "sampled_device", bounds)
     ended: Failed | None = None
     facts: Called | None = None
+    picked: Picked | None = None
     try:
         session.load(case.task)
-        facts = session.sampled_call(outline, trial)
+        facts, picked = session.sampled_call(outline, trial)
     except Failed as failed:
         ended = failed
     finally:
@@ -86,7 +99,65 @@ def look(case: Case, size: Workload, trial: Trial, stored_share: float) -> Look:
         broken = replace(broken, reason=f"at the task's own size: {broken.reason}"[:500])
     elif broken is not None and broken.verdict not in ("rejected", "wrong"):
         broken = None  # what a sample cannot do says nothing about the candidate
-    return Look(f"{size.name}: {note}", session, broken, shape)
+    found = Look(f"{size.name}: {note}", session, broken, shape)
+    if values is None or ended is not None or broken is not None or seen.faults:
+        return found
+    return _with_values(case, size, trial, found, outline, picked, values)
+
+
+@dataclass(frozen=True)
+class ReferenceRun:
+    """States how the reference may be computed: on inputs of up to `most_real` elements as they are, and on repeated
+    ones beyond; with `whole`, on all of the real inputs, else on some rows of them."""
+
+    most_real: int
+    whole: bool
+
+
+def _with_values(
+    case: Case, size: Workload, trial: Trial, found: Look, outline: Outline, picked: Picked | None, values: ReferenceRun
+) -> Look:
+    """Returns the look with the comparison of what sampled blocks wrote."""
+    if picked is None or not any(len(t.data) for t in picked.indices):
+        return replace(found, not_compared=outline.no_values or "no value of a sampled block is certain")
+    try:
+        wanted = case.oracle.elements(size, trial, outline, values.whole, picked)
+    except TaskError as error:
+        return replace(found, not_compared=f"the reference cannot be run there: {error}")
+    if isinstance(wanted, str):
+        return replace(found, not_compared=wanted)
+    kept = [t.array() for t in wanted.kept]
+    got = [Array(t.array()[k], t.dtype) for t, k in zip(picked.values, kept, strict=True)]
+    spec = [OutputSpec(t.dtype, t.shape, wanted.input_scale) for t in wanted.honest]
+    exact, honest = [t.array() for t in wanted.exact], [t.array() for t in wanted.honest]
+    outcome = on_host.compare(got, exact, honest, spec, case.task.tolerance, nearby=wanted.nearby)
+    compared = sum(len(k) for k in kept)
+    if outcome.passed or not compared:
+        return replace(found, compared=compared)
+    where = [t.array()[k] for t, k in zip(picked.indices, kept, strict=True)]
+    evidence = _difference(got, exact, where, picked.shapes) or outcome.reason
+    finding = Finding(rule="wrong-values", evidence=evidence[:600], severity="fault", workload=f"{size.name} (sampled)")
+    reason = f"at the task's own size, of which a sample of the blocks was run: {evidence}"
+    return replace(found, compared=compared, failed=Failed("wrong", reason[:500], finding))
+
+
+def _difference(
+    got: Sequence[Array], exact: Sequence[np.ndarray], where: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]
+) -> str:
+    """Describes the sampled element with the largest error relative to its output's size."""
+    worst: tuple[float, str] = (0.0, "")
+    for number, (out, ref, at, shape) in enumerate(zip(got, exact, where, shapes, strict=True)):
+        if not len(at) or out.values.shape != ref.shape:
+            continue
+        mine, right = metric.as_real(out.values).reshape(len(at), -1), metric.as_real(ref).reshape(len(at), -1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.abs(mine - right).max(axis=1)
+        error = np.where(np.isfinite(error), error, np.where((mine == right).all(axis=1), 0.0, np.inf))
+        k, size = int(error.argmax()), float(np.abs(right[np.isfinite(right)]).mean() or 1.0)
+        place = [int(i) for i in np.unravel_index(int(at[k]), shape)]
+        text = f"output {number} differs at {place}: got {out.values[k]:.7g}, expected {ref[k]:.7g}"
+        worst = max(worst, (float(error[k]) / (size or 1.0), f"{text} ({len(at)} elements were compared)"))
+    return worst[1]
 
 
 def _raised_by_itself(failed: Failed, session: ProgramClient) -> bool:
@@ -108,9 +179,7 @@ def _broken(case: Case, size: Workload, facts: Called, outline: Outline, stored_
         return Failed("rejected", f"{found.rule} {where}: {found.evidence}"[:500], found)
     for number, made in enumerate(facts.origins or ()):
         if made.get("unwritten"):
-            evidence = (
-                f"output {number} has {made['unwritten']} elements, and kernels store less than a quarter of them"
-            )
+            evidence = f"output {number} has {made['unwritten']} elements, and kernels store only a part of them"
             finding = Finding(rule="unwritten-output", evidence=evidence, severity="fault", workload=size.name)
             return Failed("wrong", f"unwritten-output {where}: {evidence}"[:500], finding)
     if facts.stored_share is not None and stored_share >= WHOLE_SHARE and facts.stored_share < LEAST_SHARE:

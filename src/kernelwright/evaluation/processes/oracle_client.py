@@ -11,7 +11,7 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
 from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.evaluation.trials import Outline, TaskPlan, Trial, TrialData, noise
+from kernelwright.evaluation.trials import Elements, Outline, Picked, TaskPlan, Trial, TrialData, noise
 from kernelwright.records import Task, Workload
 
 KEPT_BYTES = 16 << 20
@@ -30,11 +30,11 @@ class OracleClient:
         self._made: dict[str, TrialData] = {}
         """The last trials by their request, up to `KEPT_BYTES`."""
 
-    def _ask(self, header: dict[str, Any]) -> Frame:
+    def _ask(self, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = ()) -> Frame:
         if self.child is None:
             self.child = self.pool.spawn("oracle", ChildLimits(int(ORACLE_SECONDS * 4), ORACLE_MB))
         try:
-            answer = self.child.ask(header, deadline=time.monotonic() + ORACLE_SECONDS)
+            answer = self.child.ask(header, tensors, deadline=time.monotonic() + ORACLE_SECONDS)
         except ChannelTimeout as error:
             self.close()
             raise TaskError(
@@ -102,14 +102,45 @@ class OracleClient:
         answer = self._ask({"kind": "nearby", **call, "noise": seed, "sign": sign})
         return [t.array() for t in answer.tensors] if answer.header["worked"] else None
 
-    def outline(self, size: Workload, trial: Trial) -> Outline | str:
+    def outline(self, size: Workload, trial: Trial, most_real: int = 0) -> Outline | str:
         """Returns the arguments of a call at `size`, with samples of a trial's values; or the reason why there are
-        none."""
-        answer = self._ask({"kind": "outline", **self._call(trial, trial.input_seed), "large": size.constants})
+        none. With up to `most_real` elements the inputs are made whole, and any size gets the model's weights."""
+        asked = {"kind": "outline", **self._call(trial, trial.input_seed), "large": size.constants}
+        answer = self._ask({**asked, "most_real": most_real})
         facts = answer.header
         if facts["problem"]:
             return str(facts["problem"])
-        return Outline(facts["values"], answer.tensors, facts["shapes"], facts["exact"])
+        count = len(answer.tensors) - len(facts["state"])
+        state = list(zip(facts["state"], answer.tensors[count:], strict=True))
+        return Outline(
+            facts["values"],
+            answer.tensors[:count],
+            facts["shapes"],
+            facts["exact"],
+            None if facts["no_values"] else state,
+            facts["no_values"],
+            facts["whole"],
+        )
+
+    def elements(self, size: Workload, trial: Trial, outline: Outline, whole: bool, picked: Picked) -> Elements | str:
+        """Returns the reference at picked elements of an outlined call, or the reason why it cannot be computed.
+
+        `whole` allows a run on all of the inputs; else it is computed on some rows, and for the elements in these.
+        """
+        asked = {**self._call(trial, trial.input_seed), "large": size.constants, "real": outline.real, "whole": whole}
+        asked |= {"shapes": outline.shapes, "outputs": [list(s) for s in picked.shapes], "noise": 0, "sign": 1}
+        answer = self._ask({"kind": "elements", **asked}, picked.indices)
+        if answer.header["problem"]:
+            return str(answer.header["problem"])
+        n = len(picked.indices)
+        kept, exact, honest = (answer.tensors[k * n : (k + 1) * n] for k in range(3))
+
+        def nearby(run: int) -> list[np.ndarray] | None:
+            seed, sign = noise(trial.input_seed, run)
+            moved = self._ask({"kind": "elements", **asked, "noise": seed, "sign": sign}, picked.indices)
+            return [t.array() for t in moved.tensors[n:]] if moved.header.get("worked") else None
+
+        return Elements(kept, exact, honest, answer.header["input_scale"], nearby)
 
     def _call(self, trial: Trial, call_seed: int, randomise: bool = True) -> dict[str, Any]:
         return {

@@ -21,7 +21,7 @@ from kernelwright.evaluation.processes.device_client import soon
 from kernelwright.evaluation.processes.pool import Child, ChildLimits
 from kernelwright.evaluation.processes.roles import Role
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.evaluation.trials import Outline, Trial, TrialData
+from kernelwright.evaluation.trials import Outline, Picked, Trial, TrialData
 from kernelwright.records import Finding
 
 OPEN_SECONDS = 20.0
@@ -95,12 +95,17 @@ class ProgramClient(CandidateClient):
         if self.seen.error and not any(f.severity == "fault" for f in called.findings):
             raise Failed("runtime_error", f"on the device: {self.seen.error}"[:500], cause="device")
 
-    def sampled_call(self, outline: Outline, trial: Trial) -> messages.Called:
-        """Constructs the model and calls it at a size of which only a sample is run. Raises `Failed`."""
+    def sampled_call(self, outline: Outline, trial: Trial) -> tuple[messages.Called, Picked | None]:
+        """Constructs the model and calls it at a size of which only a sample is run; returns the facts, and elements of
+        the outputs whose values are known. Raises `Failed`."""
         arguments, init = outline.nodes
-        header = {"kind": "model", "values": [init], "weight_seed": trial.weight_seed, "keep": False, "state": []}
-        made = self._ask(messages.Matched, {**header, "everywhere": True}, (), "in its constructor, at full size").facts
-        self._device(kind="weights", places=made.places, own=[], new=True)
+        state = outline.state or []
+        described = [[name, t.dtype, list(t.shape)] for name, t in state]
+        header = {"kind": "model", "values": [init], "weight_seed": trial.weight_seed, "keep": False}
+        header |= {"state": described, "everywhere": True}
+        made = self._ask(messages.Matched, header, (), "in its constructor, at full size").facts
+        given = tuple(t for _, t in state) if made.weights in ("names", "order") else ()
+        self._device(given, kind="weights", places=made.places, own=made.own if given else [], new=True)
         seed = trial.input_seed
         asked = {"shapes": outline.shapes, "exact": outline.exact, "call_seed": seed}
         places = self._device(outline.samples, kind="inputs", **asked).facts.places
@@ -113,7 +118,10 @@ class ProgramClient(CandidateClient):
             raise refusal
         if self.seen.undecided:
             raise Failed("unsupported", "it asks for values that are not known at this size")
-        return called
+        pairs = report.tensors
+        known = made.weights != "seed" and outline.state is not None and len(pairs) == 2 * len(returned.facts.outputs)
+        shapes = [tuple(place[2]) for place in wanted]
+        return called, Picked(pairs[::2], pairs[1::2], shapes) if known and pairs else None
 
     def _called(self, returned: Answered[messages.Returned], report: messages.DeviceReport) -> messages.Called:
         """Returns the facts of a call: those of the device, and the runner's about its objects."""

@@ -127,6 +127,11 @@ class Glue:
                 self.blocks.view(place).copy_(tensor)
         return Execution(plain, named, made)
 
+    @staticmethod
+    def written_in_place(name: str, args: list[Any], kwargs: dict[str, Any]) -> list[Place]:
+        """Returns the places of the arguments that an operator writes."""
+        return _written(_operator(name), args, kwargs)
+
     def _label(self, place: Place) -> int:
         """Returns the most suspicious label of the elements at a place."""
         uniform = self.blocks.uniform(place)

@@ -116,7 +116,8 @@ class DeviceMemory:
         block.flat = torch.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype=torch.uint8)
         if label == UNWRITTEN and not self.sparse:
             ctypes.memset(address, POISON, nbytes)
-            block.shadow = Shadow(nbytes)
+        if label == UNWRITTEN:
+            block.shadow = Shadow(nbytes, self.sparse)
         self.blocks[address] = block
         bisect.insort(self._starts, address)
         self.used += nbytes
@@ -214,6 +215,8 @@ class DeviceMemory:
         block.others += nbytes
         if self.sparse:
             block.suspect(labels)
+            if block.shadow is not None:
+                block.shadow.mark(address - block.address, nbytes)
             return
         if isinstance(labels, int) and nbytes == block.nbytes:
             self._written(block)
@@ -236,6 +239,11 @@ class DeviceMemory:
     def _written(self, block: Block) -> None:
         if block.shadow is not None:
             self._table = None  # launches need the shadow no more
+
+    def forget(self, block: Block) -> None:
+        """Notes that no byte of a block is known to be written as in a whole call."""
+        block.shadow = Shadow(block.nbytes, self.sparse)
+        self._table = None
 
     def changed(self) -> None:
         """Forgets the table of launches, since a block's name or origin is another now."""

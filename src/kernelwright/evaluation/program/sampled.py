@@ -1,7 +1,7 @@
 """A device that runs a program at a size too large to run: on sparse memory, a few blocks of each launch.
 
 Faults that do not depend on values decide, as do the rules: operators, missing launches, and outputs that kernels
-cannot have written. Outputs have no values.
+cannot have written. Of the outputs, the elements whose values are those of a whole call are returned (`known_values`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
+from kernelwright.evaluation import repeated_values
+from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
-from kernelwright.evaluation.program import memory, origins
+from kernelwright.evaluation.program import known_values, memory, origins
 from kernelwright.evaluation.program.executor import NotDecided, ProgramDevice, serve_devices
 from kernelwright.evaluation.program.forms import Place, dtype_of
 from kernelwright.evaluation.program.glue import Glue
@@ -33,9 +35,12 @@ LIMIT = 1 << 50
 """The bytes of addresses that one candidate's blocks may take together."""
 MOST_READ = 64 << 20
 """The bytes that the host may read in one piece."""
+MOST_VARIABLE = 1 << 16
+"""The bytes of a variable that are compared to notice a launch that writes it."""
 MARGIN = 4
 """An output counts as unwritten if kernels have stored less than a quarter of it, as extrapolated from a sample."""
-_TILE = 2 << 20
+EVEN_MARGIN = 1 / 0.93
+"""The same where all blocks store equally much, so that the extrapolation is nearly exact."""
 _MAX_MAPPINGS = 4096
 
 
@@ -46,14 +51,28 @@ class SampledGlue(Glue):
         super().__init__(blocks, rule)
         self.doubtful = False
         """True once memory holds other values than those of a whole call."""
+        self._skipped = False
 
     def execute(self, function: Any, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]) -> Any:
         """Executes an operator on at most `SMALL` elements; returns None for one that is skipped."""
         places = [*origins.places(arguments), *(p for p in results if p is not None)]
         if any(math.prod(p[2]) > SMALL for p in places):
             self.doubtful = True
+            self._skipped = True
             return None
         return super().execute(function, arguments, results, parts)
+
+    def run(self, name: str, library: str, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]) -> Any:
+        """Executes an operator, and notes whether what it wrote is what a whole call would write."""
+        args, kwargs = arguments
+        given = [*origins.places(args), *origins.places(kwargs)]
+        self._skipped = False
+        fitting = sum(math.prod(p[2]) for p in given) <= 4 * SMALL
+        sure = fitting and known_values.known(self.blocks, given)
+        made = super().run(name, library, arguments, results, parts)
+        written = [*(p for p in results if p is not None), *self.written_in_place(name, args, kwargs)]
+        known_values.note(self.blocks, written, sure and not self._skipped)
+        return made
 
 
 class SampledDevice(ProgramDevice):
@@ -69,10 +88,14 @@ class SampledDevice(ProgramDevice):
         self.sampled.doubt = lambda: self.asked or self.glue.work.reads > 0
         self._stored: dict[int, float] = {}
         self._unsure = False
+        self._even = True
+        """True while the blocks of every launch have stored equally much, or all have run."""
         self.asked = False
+        self._plain = True
+        """False once a variable of device code may hold what it does not hold in a whole call."""
 
     def inputs(self, message: Frame) -> dict[str, Any]:
-        """Makes inputs of full size that repeat a few values each; returns their places."""
+        """Makes inputs of full size, which repeat a few values each or hold all of theirs; returns their places."""
         places = []
         header = message.header
         described = zip(message.tensors, header["shapes"], header["exact"], strict=True)
@@ -85,7 +108,10 @@ class SampledDevice(ProgramDevice):
                 continue
             block = self.blocks.given(nbytes, f"input {k} {tuple(shape)}")
             block.floating = kind.is_floating_point
-            _repeat(block.address, nbytes, bytes(sample.data))
+            if len(sample.data) == nbytes:
+                ctypes.memmove(block.address, bytes(sample.data), nbytes)
+            else:
+                _repeat(block.address, nbytes, bytes(sample.data))
             if exact:
                 self.sampled.exact_blocks.add(block.address)
             places.append([block.address, sample.dtype, shape, strides, 0, 0])
@@ -96,7 +122,8 @@ class SampledDevice(ProgramDevice):
         return {"places": places}
 
     def finish(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
-        """Returns the facts of the call, and for each output the number of its elements if no kernel wrote it."""
+        """Returns the facts of the call: for each output the number of its elements if no kernel wrote it, and as
+        tensors the flat indices and the values of elements that are known."""
         self._drain()
         facts = self.runtime.end_call()
         report = self.report(facts, [])
@@ -104,8 +131,14 @@ class SampledDevice(ProgramDevice):
         if not (self._unsure or self.sampled.faulted or self.sampled.doubt()):
             returned = sum(math.prod(p[2]) * dtype_of(p[1]).itemsize for p in message.header["places"] or ())
             report["stored_share"] = sum(self._stored.values()) / returned if returned else None
-        report["origins"] = [self._unwritten(p) for p in message.header["places"] or ()]
-        return report, []
+        places = message.header["places"] or ()
+        report["origins"] = [self._unwritten(p) for p in places]
+        picked: list[torch.Tensor] = []
+        if self._plain and not (self.asked or self.sampled.faulted or self.sampled.doubt()):
+            for place in places:
+                indices, values = known_values.pick(self.blocks, place)
+                picked += [torch.from_numpy(indices), values]
+        return report, [wire.pack_tensor(t) for t in picked]
 
     def _unwritten(self, place: Place) -> dict[str, int]:
         """Returns an output's elements as `unwritten` if kernels and operators can have written only a part of them."""
@@ -114,21 +147,48 @@ class SampledDevice(ProgramDevice):
         if block is None or self._unsure or self.sampled.faulted or self.sampled.doubt():
             return {}
         stored = self._stored.get(block.address, 0.0) + block.others
-        return {"unwritten": count} if stored * MARGIN < count * dtype_of(place[1]).itemsize else {}
+        margin = EVEN_MARGIN if self._even else MARGIN
+        return {"unwritten": count} if stored * margin < count * dtype_of(place[1]).itemsize else {}
 
     def _launch(self, record: StreamRecord) -> None:
         before = dict(self.runtime.written())
-        counted = self.sampled.atomics
-        super()._launch(record)
+        seen = (self.sampled.atomics, self.sampled.unknown_reads, self.sampled.faulted)
         grid, args = record.fields[2], record.fields[5]
+        variables = self._variables()
+        partial = known_values.PartialLaunch.begin(self.blocks) if math.prod(grid) > BLOCKS else None
+        super()._launch(record)
+        stored = {a for a, n in self.runtime.written().items() if n > before.get(a, 0) and a in self.blocks.blocks}
+        sure = seen[1:] == (self.sampled.unknown_reads, self.sampled.faulted)
+        self._plain &= variables == self._variables() or (partial is None and sure)
+        if partial is not None:
+            partial.end(stored, sure and seen[0] == self.sampled.atomics)
+        elif not sure:
+            known_values.spoil(self.blocks, stored)
+        known_values.spoil(self.blocks, [a for a in stored if partial is not None and self.blocks.blocks[a].given])
         self._unsure |= not all(self.sampled.cannot_steer(bytes.fromhex(a)) for a in args)
         total = math.prod(grid)
         share = max(1.0, total / BLOCKS)
         # The last block to arrive may write for all: an atomic tells it that it is the last.
-        self._unsure |= total > BLOCKS and self.sampled.atomics > counted
+        self._unsure |= total > BLOCKS and self.sampled.atomics > seen[0]
+        self._even &= total <= BLOCKS or self.sampled.even_stores is not None
+        share = self.sampled.even_stores or share
         for address, nbytes in self.runtime.written().items():
             more = nbytes - before.get(address, 0)
             self._stored[address] = self._stored.get(address, 0.0) + more * share
+
+    def _copy(self, record: StreamRecord) -> None:
+        to, _, nbytes = map(int, record.fields)
+        if nbytes <= MOST_READ:
+            super()._copy(record)
+            self._plain &= self._variable(to, nbytes) is None
+        else:
+            self.blocks.forget(self.blocks.holding(to, nbytes))
+            self.glue.doubtful = True
+
+    def _variables(self) -> bytes:
+        """Returns the contents of the variables of all device code; of large ones, the beginning."""
+        found = [place for program in self.modules.values() for place in program.variables().values()]
+        return b"".join(ctypes.string_at(address, min(nbytes, MOST_VARIABLE)) for address, nbytes in found)
 
     def _value(self, record: StreamRecord) -> None:
         self._known(record.fields[2])
@@ -158,16 +218,17 @@ def _is_place(value: Any) -> bool:
 
 def _repeat(address: int, nbytes: int, sample: bytes) -> None:
     """Fills memory with copies of a sample. A large block is one file mapped many times: reading it takes no memory."""
+    filled = repeated_values.pattern(sample)
     if nbytes <= SMALL * 4:
-        ctypes.memmove(address, (sample * (-(-nbytes // len(sample))))[:nbytes], nbytes)
+        ctypes.memmove(address, (filled * (-(-nbytes // len(filled))))[:nbytes], nbytes)
         return
-    room = _TILE * max(1, -(-nbytes // (_TILE * _MAX_MAPPINGS)))
+    room = repeated_values.PATTERN * max(1, -(-nbytes // (repeated_values.PATTERN * _MAX_MAPPINGS)))
     name = f"tile-{os.getpid()}"
     file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.unlink(name)
-        for _ in range(-(-room // _TILE)):
-            os.write(file, (sample * (-(-_TILE // len(sample))))[:_TILE])
+        for _ in range(room // repeated_values.PATTERN):
+            os.write(file, filled)
         rounded = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         for offset in range(0, rounded, room):
             memory.map_file(address + offset, min(room, rounded - offset), file)

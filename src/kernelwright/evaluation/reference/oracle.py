@@ -6,8 +6,8 @@ oracle serves one task, for as many trials as the judge asks.
 
 It also runs the null-kernel gate's requests of the reference: reruns on fewer inputs, and the lint.
 
-Messages in: `plan`, `trial`, `nearby`, `outline`, `shortcuts`, `lint`. Out: `ready`, `planned`, `tried`, `moved`,
-`outlined`, `shortcut`, `linted`, `failed`.
+Messages in: `plan`, `trial`, `nearby`, `outline`, `elements`, `shortcuts`, `lint`. Out: `ready`, `planned`, `tried`,
+`moved`, `outlined`, `computed`, `shortcut`, `linted`, `failed`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import sys
 import traceback
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
+from kernelwright.evaluation.reference import sampled_elements
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import lint, probe, shortcuts
@@ -30,6 +32,8 @@ from kernelwright.tasks import workloads as task_workloads
 
 SAMPLE = 1 << 16
 """The number of values that stand for a tensor that is too large to make."""
+MOST_WEIGHTS = 64_000_000
+"""The most parameters of a model whose values are compared at a size that is too large to run."""
 
 
 class Oracle:
@@ -102,21 +106,83 @@ class Oracle:
         header = message.header
         self.source = header.get("source") or self.source
         small = task_workloads.instantiate(self.source, header["constants"])
-        given = wire.tensors_of(task_inputs.make_inputs(small, header["distribution"], header["seed"]))
+        made, plain = task_inputs.make_drawn(small, header["distribution"], header["seed"])
+        given = wire.tensors_of(made)
         try:
             values, init = probe.outline(self.source, header["large"])
         except probe.ReferenceFails as failure:
             return {"problem": f"its arguments cannot be known without making them: {failure}"}, ()
         large = wire.tensors_of(values)
+        whole = sum(t.numel() for t in large) <= header["most_real"]
+        if whole:
+            full = task_workloads.instantiate(self.source, header["large"])
+            given = wire.tensors_of(task_inputs.make_inputs(full, header["distribution"], header["seed"]))
+            plain = [True] * len(given)
         if wire.tensors_of(init):
             return {"problem": "its constructor takes tensors"}, ()
         if [t.dtype for t in large] != [t.dtype for t in given] or any(not t.numel() for t in given):
             return {"problem": "its arguments are of another kind at other sizes"}, ()
-        samples = [t.reshape(-1)[:SAMPLE] for t in given]
+        samples = [t.reshape(-1)[: None if whole else SAMPLE] for t in given]
         nodes, tensors = wire.pack_values(wire.replace_tensors(values, samples), init)
-        exact = [a.shape == b.shape and a.numel() <= SAMPLE for a, b in zip(given, large, strict=True)]
+        exact = [a.shape == b.shape and (whole or a.numel() <= SAMPLE) for a, b in zip(given, large, strict=True)]
         facts = {"problem": "", "values": nodes, "shapes": [list(t.shape) for t in large], "exact": exact}
-        return facts, tensors
+        state, why_not = self._state(header) if header["most_real"] else ([], "values were not asked for")
+        if not why_not and not all(a or b for a, b in zip(plain, exact, strict=True)):
+            why_not = "its inputs are more than draws, and too large to make"
+        facts |= {"no_values": why_not, "state": [name for name, _ in state], "whole": whole}
+        return facts, (*tensors, *(wire.pack_tensor(t) for _, t in state))
+
+    def _state(self, header: dict[str, Any]) -> tuple[list[tuple[str, torch.Tensor]], str]:
+        """Returns the weights of the model at a size that is too large to run, or the reason why there are none."""
+        try:
+            parameters = probe.measure(self.source, header["large"], "meta").parameters
+        except probe.ReferenceFails as failure:
+            return [], f"its cost is not known: {failure}"
+        if parameters > MOST_WEIGHTS:
+            return [], f"{parameters} weights are too many"
+        _, model = self._model({**header, "constants": header["large"]})
+        state = model.state_dict() if hasattr(model, "state_dict") else {}
+        return [(k, v) for k, v in state.items() if isinstance(v, torch.Tensor)], ""
+
+    def elements(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
+        """Returns the reference's outputs at some elements of a size that was outlined."""
+        header, seed = message.header, message.header["call_seed"]
+        wanted = sampled_elements.Wanted(
+            [wire.unpack_tensor(t).numpy() for t in message.tensors], [tuple(s) for s in header["outputs"]]
+        )
+        _, model = self._model({**header, "constants": header["large"]})
+        source = None
+        if header["real"]:
+            full = task_workloads.instantiate(self.source, header["large"])
+            values: Any = task_inputs.make_inputs(full, header["distribution"], header["seed"])
+        else:
+            small = task_workloads.instantiate(self.source, header["constants"])
+            values = task_inputs.make_inputs(small, header["distribution"], header["seed"])
+            samples = [t.reshape(-1)[:SAMPLE] for t in wire.tensors_of(values)]
+            source = sampled_elements.RepeatedInputs(samples, [tuple(s) for s in header["shapes"]])
+        try:
+            kept, places = [np.arange(len(k)) for k in wanted.indices], wanted.indices
+            if not (header["real"] and header["whole"]):
+                kept, places, values = self._by_rows(header, wanted, values, source)
+            noise = (header["noise"], header["sign"]) if header["noise"] else None
+            found = sampled_elements.outputs(model, values, places, seed, noise)
+        except sampled_elements.NotComputed as error:
+            return {"problem": str(error)}, ()
+        tensors = [] if found is None else [*found] if noise else [t for group in found for t in group]
+        packed = tuple(wire.pack_tensor(t) for t in (*map(torch.from_numpy, kept), *tensors))
+        return {"problem": "", "input_scale": _scale(values), "worked": found is not None}, packed
+
+    def _by_rows(
+        self, header: dict[str, Any], wanted: sampled_elements.Wanted, values: Any, source: Any
+    ) -> tuple[list[np.ndarray], list[np.ndarray], Any]:
+        """Returns the positions of the wanted elements that some rows hold, their places there, and inputs of the
+        rows."""
+        small, small_model = self._model(header)
+        call = task_inputs.make_inputs(small, header["distribution"], header["seed"])
+        cut = sampled_elements.division(call, small_model, header["call_seed"])
+        rows = wanted.rows()
+        kept, places = wanted.within(rows)
+        return kept, places, sampled_elements.rows_of(values, source, cut, rows)
 
     def _model(self, header: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """Returns the task's namespace at a trial's size, and its model with that trial's weights."""
@@ -181,6 +247,9 @@ def serve(channel: Channel, level: str) -> None:
             elif message.kind == "outline":
                 facts, tensors = oracle.outline(message)
                 channel.send({"kind": "outlined", **facts}, tensors)
+            elif message.kind == "elements":
+                facts, tensors = oracle.elements(message)
+                channel.send({"kind": "computed", **facts}, tensors)
             elif message.kind == "shortcuts":
                 facts, tensors = oracle.shortcuts(message)
                 channel.send({"kind": "shortcut", **facts}, tensors)

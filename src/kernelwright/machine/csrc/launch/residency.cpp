@@ -73,11 +73,11 @@ Residents::Residents(Launch& l) : l_(l) {
   }
 }
 
-// The first, the last and some others between, where only a sample is to run.
+// The first four, the last four and others at random, where only a sample is to run.
 std::vector<u64> Residents::sampled() {
   std::vector<u64> some;
   for (u64 i = 0; i < l_.sample; i++)
-    some.push_back(i % 4 == 0 ? i / 4 : i % 4 == 1 ? clusters_ - 1 - i / 4 : l_.random() % clusters_);
+    some.push_back(i >= 16 || i % 4 > 1 ? l_.random() % clusters_ : i % 4 ? clusters_ - 1 - i / 4 : i / 4);
   std::sort(some.begin(), some.end());
   some.erase(std::unique(some.begin(), some.end()), some.end());
   return some;
