@@ -70,6 +70,12 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "bad_toml").mkdir()
     (tmp_path / "bad_toml" / "task.toml").write_text('name = "x"\ntolerence = 1e-3\n')
     (tmp_path / "bad_toml" / "reference.py").write_text(REFERENCE)
+    for name, settings in (("nested_toml", "[" * 50_000), ("huge_number", "9" * 6_000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "task.toml").write_text(f"name = {settings}\n")
+        (tmp_path / name / "reference.py").write_text(REFERENCE)
+    (tmp_path / "costly.py").write_text(REFERENCE + "f'" + "{a}" * 300_000 + "'\n")
+    (tmp_path / "nested.jsonl").write_text("[" * 100_000 + "\n")
     row = json.dumps({"id": "a", "reference": REFERENCE, "candidate": CANDIDATE}) + "\n"
     (tmp_path / "rows.jsonl").write_text(row)
     (tmp_path / "many.jsonl").write_text(row + row.replace('"a"', '"b"'))
@@ -103,6 +109,9 @@ UNREADABLE = [
     ("eval blank.py candidate.py", "blank.py"),
     ("eval empty_folder candidate.py", "empty_folder"),
     ("eval bad_toml candidate.py", "tolerence"),
+    ("eval nested_toml candidate.py", "too deeply nested"),
+    ("eval huge_number candidate.py", "huge_number"),
+    ("eval costly.py candidate.py", "processor time"),
     ("eval many.jsonl candidate.py", "many.jsonl"),
     ("eval rows.jsonl#zzz candidate.py", "zzz"),
     ("eval task.py latin1.py", "latin1.py"),
@@ -140,7 +149,9 @@ UNREADABLE = [
     ("eval task.py candidate.py --jsonl rows.jsonl --run r", "--jsonl"),
     ("optimize task.py --run r --policy banana", "banana"),
     ("optimize task.py --run r --policy scripted:missing.jsonl", "missing.jsonl"),
+    ("optimize task.py --run r --policy scripted:nested.jsonl", "line 1"),
     ("optimize task.py --run r --policy openai:", "openai"),
+    ("eval --jsonl nested.jsonl --run r", "too deeply nested"),
     ("optimize task.py --run r --turns 0", "--turns"),
     ("optimize missing.py --run r", "missing.py"),
     ("optimize task.py --run r --max-seconds -1", "--max-seconds"),

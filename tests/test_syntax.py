@@ -1,4 +1,4 @@
-"""Parsing in several threads, between which the garbage collector switches within a tree."""
+"""Parsing in several threads, and within bounds of time, memory and depth, whatever the text."""
 
 from __future__ import annotations
 
@@ -58,3 +58,39 @@ def test_modules_and_expressions_and_their_errors() -> None:
         syntax.parse("a = (")
     with pytest.raises(SyntaxError):
         syntax.expression("a = 1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("f'" + "{a}" * 300_000 + "'", id="fields of a formatted string"),
+        pytest.param("a" + "\u0316\u0301" * 100_000, id="combining characters in a name"),
+        pytest.param("from a" + ".b" * 400_000 + " import c", id="dots in a module's name"),
+    ],
+)
+def test_a_text_that_costs_the_parser_too_much_is_refused_by_another_process(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syntax, "SECONDS", 1)
+    began = time.process_time()
+    with pytest.raises(syntax.BeyondLimits):
+        syntax.parse(text)
+    assert time.process_time() - began < 1, "this process must not parse it"
+
+
+@pytest.mark.parametrize("text", ["-" * 5_000 + "1", "-" * 500_000 + "1", "a" + "()" * 50_000], ids=len)
+def test_a_text_that_is_nested_too_deeply_is_an_error_of_its_value(text: str) -> None:
+    with pytest.raises(syntax.BeyondLimits):
+        syntax.parse(text)
+
+
+def test_a_long_text_is_parsed() -> None:
+    assert len(syntax.parse("a = 1\n" * 5_000).body) == 5_000
+    assert isinstance(syntax.expression(" + ".join(["é"] * 2_000)), ast.BinOp)
+
+
+def test_deeply_nested_json_and_toml_are_errors_of_their_value() -> None:
+    assert syntax.json_value('{"a": [1]}') == {"a": [1]} and syntax.toml_table("a = [1]") == {"a": [1]}
+    for read, text in ((syntax.json_value, "[" * 100_000), (syntax.toml_table, "a = " + "[" * 100_000)):
+        with pytest.raises(ValueError, match="too deeply nested"):
+            read(text)

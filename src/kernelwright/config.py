@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from types import UnionType
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origi
 from pydantic import BaseModel, ValidationError
 
 from kernelwright.errors import ConfigError
-from kernelwright.syntax import repeated_key
+from kernelwright.syntax import repeated_key, toml_table
 
 if TYPE_CHECKING:
     import yaml
@@ -99,12 +98,12 @@ def dump_config(config: BaseModel) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_bytes().decode("utf-8")
-        return _yaml(text, path) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
+        return _yaml(text, path) if path.suffix in (".yaml", ".yml") else toml_table(text)
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{str(path)!r} is not UTF-8 text (byte {error.start})", hint="convert it to UTF-8"
         ) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         hint = "write name = value, with text in quotes; or name it .yaml where it is YAML"
         raise ConfigError(f"{str(path)!r} is not TOML: {error}", hint=hint) from error
     except OSError as error:
@@ -119,7 +118,7 @@ def _yaml(text: str, path: Path) -> dict[str, Any]:
         node = loader.get_single_node()
         _refuse_repeated(node, path)
         settings = None if node is None else loader.construct_document(node)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number or a date
         why = " ".join(str(error).split())
         raise ConfigError(f"{str(path)!r} is not YAML: {why}", hint="write name: value; mend that place") from error
     if settings is None:
@@ -249,8 +248,8 @@ def _value(text: str, annotation: Any) -> Any:
     if choices - {type(None)} == {str} and not text.startswith(('"', "'")):
         return text
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return toml_table(f"value = {text}")["value"]
+    except ValueError:
         return text
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from kernelwright.corpus.pairs import Pair
 from kernelwright.errors import StoreError
+from kernelwright.syntax import json_value
 
 Format = Literal["jsonl", "parquet"]
 MANIFEST = "manifest.json"
@@ -214,7 +215,7 @@ def _feature(name: str, kind: str) -> str:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Reads the manifest of a corpus. Raises `StoreError` where there is none."""
     try:
-        value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        value = json_value((folder / MANIFEST).read_text(encoding="utf-8"))
         if not isinstance(value, dict) or not isinstance(value.get("shards"), list):
             raise ValueError("no list of shards")
     except OSError as error:
@@ -257,7 +258,7 @@ def _rows_of(path: Path) -> Iterator[dict[str, Any]]:
         with open(path, encoding="utf-8") as file:
             for line in file:
                 if line.endswith("\n"):
-                    yield json.loads(line)
+                    yield json_value(line)
     except (OSError, ValueError) as error:
         raise StoreError(f"shard {str(path)!r} cannot be read: {error}", hint="build the corpus again") from error
 

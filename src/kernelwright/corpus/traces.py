@@ -63,11 +63,13 @@ def _task_lines(source: str) -> tuple[str, ...]:
 def kernel_bodies(answer: str, kind: str = "__global__") -> dict[str, str]:
     """Maps the functions of a kind in an answer's CUDA strings to the text of their bodies."""
     found: dict[str, str] = {}
-    pattern = rf"{kind}\s+(?:__forceinline__\s+)?\w+\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\("
+    pattern = re.compile(rf"{kind}\s+(?:__forceinline__\s+)?\w+\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
     for text in cuda_strings(answer):
-        for match in re.finditer(pattern, text):
+        at = 0
+        while match := pattern.search(text, at):
             start = text.find("{", match.end())
-            found[match[1]] = text[start : _closing(text, start)] if start >= 0 else ""
+            at = _closing(text, start) if start >= 0 else len(text)  # functions do not nest
+            found[match[1]] = text[start:at] if start >= 0 else ""
     return found
 
 

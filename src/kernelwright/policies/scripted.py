@@ -6,10 +6,10 @@ other        the whole file is one answer; a .py file is taken as a candidate
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from kernelwright import syntax
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.policies.base import Answer, turn_of
 from kernelwright.records import Message, Task
@@ -59,7 +59,7 @@ def _read(path: Path) -> dict[_Key, str]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = syntax.json_value(line)
             answer, name = row["answer"], row.get("task_id")
             if not isinstance(answer, str):
                 raise TypeError("an answer is a text")

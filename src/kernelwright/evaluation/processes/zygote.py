@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelwright import syntax
 from kernelwright.evaluation.processes import sandbox
 
 WATCH_SECONDS = 1.0
@@ -265,6 +266,7 @@ def _child(order: dict[str, Any], channel_fd: int, link: list[int]) -> None:
     """Confines the fork, then serves the role. Never returns to the zygote's loop."""
     from kernelwright.evaluation.processes import roles
 
+    syntax.parse_at_once()  # this child cannot start another, and the judge ends it at its deadline
     wanted = order.get("device")
     errors = os.dup(2)  # the pool reads errors from before the child serves
     kept = [channel_fd, errors, *link]

@@ -17,7 +17,6 @@ purpose = "functional"            # or "timing"
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,8 @@ from kernelwright.tasks.files import read_text
 from kernelwright.tasks.formats.kernelbench import check_reference, defined_names, description_of
 
 _KEYS = ("name", "description", "policy", "tolerance", "licence", "origin", "workloads", "gate")
+MAX_SETTINGS = 1 << 16
+"""Characters of a task.toml: reading keys of many parts takes quadratic time."""
 _WORKLOAD_KEYS = ("name", "constants", "purpose")
 
 
@@ -45,8 +46,8 @@ def load_folder(path: Path, policy: LibraryRule | None = None) -> Task:
     if not is_task_folder(path):
         raise TaskError(f"{where} is no task folder: it has no task.toml", hint="see docs/tasks.md for the format")
     try:
-        settings = tomllib.loads(read_text(path / "task.toml", TaskError, "the task's settings"))
-    except tomllib.TOMLDecodeError as error:
+        settings = syntax.toml_table(_settings(path))
+    except ValueError as error:
         raise TaskError(f"task.toml of {where} is not TOML: {error}") from error
     _known(settings, _KEYS, f"task.toml of {where}")
     if not isinstance(settings.get("name"), str) or not settings["name"]:
@@ -55,16 +56,16 @@ def load_folder(path: Path, policy: LibraryRule | None = None) -> Task:
     if tolerance is not None and not (isinstance(tolerance, (int, float)) and 0 < tolerance < 1):
         raise TaskError(f"task.toml of {where}: tolerance = {tolerance!r} is not between 0 and 1")
     source = read_text(path / "reference.py", TaskError, "the reference")
-    check_reference(source, where)
+    tree = check_reference(source, where)
     workloads = _list(settings, where)
     try:
         return Task(
             task_id=settings["name"],
             source=source,
             policy=policy or settings.get("policy", "from_scratch"),
-            workloads=_workloads(workloads, defined_names(syntax.parse(source)), where),
+            workloads=_workloads(workloads, defined_names(tree), where),
             tolerance=tolerance,
-            description=settings.get("description") or description_of(source),
+            description=settings.get("description") or description_of(tree),
             provenance=Provenance(origin=settings.get("origin", path.name), licence=settings.get("licence")),
             gate=settings.get("gate"),
         )
@@ -72,6 +73,14 @@ def load_folder(path: Path, policy: LibraryRule | None = None) -> Task:
         first = error.errors()[0]
         name = ".".join(str(p) for p in first["loc"])
         raise TaskError(f"task.toml of {where}: {name} = {first['input']!r}: {first['msg']}") from error
+
+
+def _settings(path: Path) -> str:
+    text = read_text(path / "task.toml", TaskError, "the task's settings")
+    if len(text) > MAX_SETTINGS:
+        what = f"task.toml of {str(path)!r} has {len(text)} characters"
+        raise TaskError(f"{what}, and at most {MAX_SETTINGS} are read", hint="state fewer sizes")
+    return text
 
 
 class _GateTable(Record):

@@ -154,11 +154,11 @@ def _task(
             hint=f"name the right one with --reference-field; there are: {', '.join(sorted(row))}",
         )
     name = next((str(row[f]) for f in names if f is not None and row.get(f) is not None), str(index))
-    check_reference(source, f"row {name}")
+    tree = check_reference(source, f"row {name}")
     return Task(
         task_id=name,
         source=source,
         policy=policy or "from_scratch",
-        description=description_of(source),
+        description=description_of(tree),
         provenance=Provenance(origin=origin),
     )

@@ -5,12 +5,12 @@ Rows are untrusted text. A broken line is a problem of its row only; the file fa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelwright import syntax
 from kernelwright.errors import TaskError
 from kernelwright.records import Candidate, LibraryRule, Provenance, Task
 from kernelwright.tasks.candidates import candidate_from_text
@@ -19,6 +19,8 @@ from kernelwright.tasks.formats.kernelbench import check_reference, description_
 from kernelwright.tasks.language import suffix_of
 
 ID_FIELDS = ("task_id", "problem_id", "id", "name", "task_name")
+MAX_NAME = 200
+"""Characters of a row's name, which stands in every message about the row."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,10 @@ def json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
                     yield number, None, f"line {number} is longer than {MAX_BYTES >> 20} MB"
                     continue
                 try:
-                    value = json.loads(line.decode("utf-8").removeprefix("\ufeff"))
+                    value = syntax.json_value(line.decode("utf-8").removeprefix("\ufeff"))
                 except UnicodeDecodeError:
                     yield number, None, f"line {number} is not UTF-8"
-                except (ValueError, RecursionError) as error:
+                except ValueError as error:
                     yield number, None, f"line {number} is not JSON: {error}"
                 else:
                     good = isinstance(value, dict)
@@ -110,11 +112,15 @@ def json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
 
 
 def row_name(value: dict[str, Any], id_field: str | None, index: int) -> str:
-    """Returns a row's name: from its field, else its number. Lone surrogates, which cannot be stored, become `?`."""
+    """Returns a row's name: from its field, cut to `MAX_NAME`, else its number.
+
+    Lone surrogates, which cannot be stored, become `?`.
+    """
     for field in (id_field,) if id_field else ID_FIELDS:
         found = value.get(field)
         if isinstance(found, (str, int, float)) and str(found).strip():
-            return str(found).encode("utf-8", "replace").decode("utf-8")
+            name = str(found).encode("utf-8", "replace").decode("utf-8")
+            return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…"
     return str(index)
 
 
@@ -138,14 +144,14 @@ def _row(
     if not isinstance(source, str):
         return Row(index, name, None, candidate, f"row {name} has no text in the field {reference_field!r}")
     try:
-        check_reference(source, f"row {name}")
+        tree = check_reference(source, f"row {name}")
     except TaskError as error:
         return Row(index, name, None, candidate, str(error))
     task = Task(
         task_id=name,
         source=source,
         policy=policy or "from_scratch",
-        description=description_of(source),
+        description=description_of(tree),
         provenance=Provenance(origin=f"{origin}#{name}", family=_family(value)),
     )
     return Row(index, name, task, candidate)

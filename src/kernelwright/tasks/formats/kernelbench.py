@@ -18,8 +18,11 @@ from kernelwright.tasks.files import read_text
 REQUIRED = ("Model", "get_inputs")
 
 
-def check_reference(source: str, where: str) -> None:
-    """Raises `TaskError` unless the source defines what a task needs. `where` names it in the message."""
+def check_reference(source: str, where: str) -> ast.Module:
+    """Returns the tree of a reference. `where` names it in messages.
+
+    Raises `TaskError` unless the source defines what a task needs.
+    """
     if not source.strip():
         raise TaskError(f"the reference of {where} is empty")
     if len(source) > syntax.MAX_TEXT:
@@ -34,7 +37,7 @@ def check_reference(source: str, where: str) -> None:
             f"the reference of {where} is not Python: {error.msg} (line {error.lineno})",
             hint="a task is a Python module with class Model, get_inputs() and get_init_inputs()",
         ) from error
-    except (ValueError, RecursionError, MemoryError) as error:
+    except ValueError as error:
         raise TaskError(f"the reference of {where} cannot be parsed: {error}") from error
     names = defined_names(tree)
     missing = [name for name in REQUIRED if name not in names]
@@ -43,6 +46,7 @@ def check_reference(source: str, where: str) -> None:
             f"the reference of {where} defines no {' and no '.join(missing)}",
             hint="a task is a Python module with class Model, get_inputs() and get_init_inputs()",
         )
+    return tree
 
 
 def defined_names(tree: ast.Module) -> set[str]:
@@ -64,12 +68,8 @@ def defined_names(tree: ast.Module) -> set[str]:
     return names
 
 
-def description_of(source: str) -> str:
+def description_of(tree: ast.Module) -> str:
     """Returns the first line of the Model's docstring, for lists."""
-    try:
-        tree = syntax.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return ""
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == "Model":
             text = (ast.get_docstring(node) or "").strip()
@@ -80,12 +80,12 @@ def description_of(source: str) -> str:
 def load_file(path: Path, policy: LibraryRule | None = None) -> Task:
     """Loads a task from one `.py` file, named after the file."""
     source = read_text(path, TaskError, "the task")
-    check_reference(source, repr(str(path)))
+    tree = check_reference(source, repr(str(path)))
     return Task(
         task_id=path.stem,
         source=source,
         policy=policy or "from_scratch",
-        description=description_of(source),
+        description=description_of(tree),
         provenance=Provenance(origin=path.name),
     )
 

@@ -12,7 +12,6 @@ becomes a workload. Reading executes nothing.
 from __future__ import annotations
 
 import itertools
-import json
 import keyword
 import math
 from collections.abc import Sequence
@@ -67,8 +66,8 @@ def load_robust(path: Path, policy: LibraryRule | None = None, direction: Direct
             hint=f"name its other task: {path}:{other}" if there else "see docs/tasks.md for the format",
         )
     source = read_text(file, TaskError, "the task")
-    check_reference(source, f"{where} ({file.name})")
-    names = defined_names(syntax.parse(source))
+    tree = check_reference(source, f"{where} ({file.name})")
+    names = defined_names(tree)
     if "forward_fn" not in names:
         raise TaskError(
             f"{file.name} of {where} defines no forward_fn",
@@ -82,7 +81,7 @@ def load_robust(path: Path, policy: LibraryRule | None = None, direction: Direct
         source=source.rstrip("\n") + "\n" + adapter,
         policy=policy or "from_scratch",
         workloads=workloads,
-        description=description_of(source),
+        description=description_of(tree),
         provenance=Provenance(origin=f"{path.name}/{file.name}"),
         function=direction,
     )
@@ -96,8 +95,8 @@ def robust_tasks(path: Path, policy: LibraryRule | None = None) -> list[Task]:
 def _settings(file: Path, where: str) -> list[Setting]:
     """Returns all settings of a configuration file: single ones first, without duplicates."""
     try:
-        value = json.loads(read_text(file, TaskError, "the configuration"))
-    except (ValueError, RecursionError) as error:
+        value = syntax.json_value(read_text(file, TaskError, "the configuration"))
+    except ValueError as error:
         raise TaskError(
             f"{file.name} of {where} is not JSON: {error}", hint="see docs/tasks.md for its keys"
         ) from error

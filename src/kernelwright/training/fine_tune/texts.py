@@ -17,7 +17,7 @@ from typing import Any
 
 from kernelwright.errors import ConfigError
 from kernelwright.inference.chat import task_prompt
-from kernelwright.syntax import repeated_key
+from kernelwright.syntax import json_value, repeated_key
 from kernelwright.training.fine_tune.settings import TextSettings
 
 REASONS = {
@@ -242,11 +242,11 @@ def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
                 continue
             name = f"{path.name}:{number}"
             try:  # the first line of a file may begin with a byte order mark
-                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"), object_pairs_hook=_object)
+                row = json_value(line.decode("utf-8-sig" if number == 1 else "utf-8"), _object)
             except UnicodeDecodeError as error:
                 yield name, BadRow(name, "broken-utf8", f"byte {error.start} of the line")
                 continue
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 yield name, BadRow(name, "unreadable", str(error)[:200])
                 continue
             yield name, row if isinstance(row, dict) else BadRow(name, "unreadable", "not an object")

@@ -6,7 +6,6 @@ A source is a small picklable object: worker processes call it with a shard's nu
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from kernelwright.errors import ConfigError
+from kernelwright.syntax import json_value
 from kernelwright.training.pretrain.settings import DataSettings, Generate
 from kernelwright.training.pretrain.shards import Texts
 
@@ -171,7 +171,7 @@ def _jsonl(path: Path) -> Iterator[Texts]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json_value(line)
                 yield str(row["reference"]), str(row["answer"])
             except (ValueError, KeyError, TypeError) as error:
                 raise ConfigError(
