@@ -133,5 +133,6 @@ def test_a_prompt_says_what_the_numbers_rest_on() -> None:
     profile = _profile(rung="static", arch="sm_90a")
     assert advice.prompt_text(profile) == ""
     text = advice.prompt_text(profile.model_copy(update={"advice": advice.advise(profile)}))
-    assert text.splitlines()[0] == "Profile (machine code only, nothing was timed; sm_90a), most valuable first:"
+    source = "machine code, and counts of the functional machine; nothing was timed"
+    assert text.splitlines()[0] == f"Profile ({source}; sm_90a), most valuable first:"
     assert text.splitlines()[1].startswith("- there is no device code")

@@ -111,6 +111,34 @@ class LineTraffic:
 
 
 @dataclass(frozen=True)
+class LineWork:
+    """The instructions that one source line has executed: of warps, and of the threads active in them. `doubles`,
+    `special` (divisions, roots, exponentials) and `barriers` are those of the warp instructions that are such."""
+
+    line: int
+    issued: int
+    threads: int
+    doubles: int = 0
+    special: int = 0
+    barriers: int = 0
+
+
+@dataclass(frozen=True)
+class SiteWork:
+    """The accesses of one source line to one memory. `kind` is a memory and an access: `global_load`, `shared_store`,
+    `global_atomic`, `local_load`. `argument` is the index of the allocation that it touched last, -1 for none of them.
+    `accesses` counts warp instructions, `actual` and `ideal` as in `LineTraffic`, `bytes` those of all lanes."""
+
+    kind: str
+    argument: int
+    line: int
+    accesses: int
+    actual: int
+    ideal: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class LaunchAttributes:
     """Attributes of a launch as CUDA has them. A `cooperative` launch may wait for its whole grid."""
 
@@ -152,7 +180,8 @@ class LaunchReport:
     allocation, in the order passed. `warnings` holds races and other misuse that did not end the launch. `printed` is
     the output of device printf (at most the launch's `print_limit` bytes, then a line that says so).
 
-    A watched launch adds `hotspots`, worst first, and the distinct bytes touched in each allocation."""
+    A watched launch adds `hotspots`, worst first, the distinct bytes touched in each allocation, and the work of the
+    busiest lines."""
 
     instructions: int
     counters: dict[str, int]
@@ -163,6 +192,8 @@ class LaunchReport:
     hotspots: tuple[LineTraffic, ...] = ()
     touched_written: tuple[int, ...] = ()
     touched_read: tuple[int, ...] = ()
+    lines: tuple[LineWork, ...] = ()
+    sites: tuple[SiteWork, ...] = ()
 
 
 def set_heap_limit(nbytes: int) -> None:
@@ -313,6 +344,8 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
     counters: dict[str, int] = {}
     warnings: list[Fault] = []
     hotspots: list[LineTraffic] = []
+    lines: list[LineWork] = []
+    sites: list[SiteWork] = []
     fault: Fault | None = None
     for line in text.split("\n"):
         word, *fields = line.split("\t")
@@ -322,6 +355,10 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
             warnings.append(_fault(kernel, fields))
         elif word == "hotspot":
             hotspots.append(LineTraffic(fields[0], *(int(v) for v in fields[1:])))
+        elif word == "line":
+            lines.append(LineWork(*(int(v) for v in fields)))
+        elif word == "site":
+            sites.append(SiteWork(fields[0], *(int(v) for v in fields[1:])))
         elif word == "fault":
             fault = _fault(kernel, fields)
         elif word == "error":
@@ -344,4 +381,6 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
         printed,
         tuple(hotspots),
         *touched,
+        lines=tuple(lines),
+        sites=tuple(sites),
     )

@@ -83,6 +83,9 @@ class LaunchRecord:
     hotspots: list[dict[str, Any]] = field(default_factory=list)
     memory: list[dict[str, Any]] = field(default_factory=list)
     """Per allocation, by name: the most distinct bytes that one launch read and wrote."""
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    sites: list[dict[str, Any]] = field(default_factory=list)
+    """`lines` and `sites` are the work of sampled launches by source line, scaled to all blocks."""
 
 
 @dataclass

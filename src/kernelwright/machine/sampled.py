@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernelwright.errors import DeviceError
 from kernelwright.machine import Fault, LaunchAttributes, LaunchOptions, LaunchReport, MachineFault, Program
 from kernelwright.machine.runtime import ERRORS, LaunchRecord, Runtime, three
+from kernelwright.machine.work import SampledWork
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +54,7 @@ class SampledRuntime(Runtime):
         much; None where that cannot be told."""
         self._floating: dict[int, bool] = {}
         self._exact: set[int] = set()
+        self._work = SampledWork()
         self.doubt: Callable[[], bool] = lambda: False
         """Tells whether host code branched on values that a sample cannot get right; then no launch is blamed."""
 
@@ -119,7 +121,7 @@ class SampledRuntime(Runtime):
             if nbytes:
                 written = self._facts.written
                 written[allocation.address] = written.get(allocation.address, 0) + nbytes
-        self._record(kernel, report.instructions)
+        self._work.add(self._facts.launches, kernel, (grid, block, shared_bytes), report, table)
 
     def _record(self, kernel: str, instructions: int) -> None:
         if len(self._facts.launches) < MOST_RECORDS:

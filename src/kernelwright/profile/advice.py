@@ -1,17 +1,18 @@
 """Turns a profile into at most five short lines for a prompt, the most valuable first, each with its number.
 
 Each rule is one function and one row of `RULES`. It takes a profile and one of its kernels and returns a line with a
-weight: an estimate of the share of the total time that could be saved. Nothing is measured here.
+weight: an estimate of the share of the total time that could be saved. Nothing is measured here. Kernels that the
+functional machine has counted are left to the ranked wastes of the profile, so that no rule contradicts the counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.profile.facts import KernelProfile, Profile
+from kernelwright.profile.facts import KernelProfile, Profile, Waste
 from kernelwright.profile.trace import simple_name
 
-LINES, WIDTH = 5, 160
+LINES, WIDTH = 5, 240
 SECTOR, WARP = 32, 32
 MOST_NAME = 40
 Hint = tuple[float, str]
@@ -25,8 +26,9 @@ def advise(profile: Profile) -> tuple[str, ...]:
     for rule in WHOLE_RULES:
         hint = rule(profile, whole)
         hints += [hint] if hint else []
+    hints += [(waste.saved, _wasted(waste)) for waste in profile.wastes]
     for kernel in profile.kernels:
-        if kernel.origin != "candidate":
+        if kernel.origin != "candidate" or kernel.work is not None:
             continue
         weight = 1.0 if kernel.share is None else kernel.share
         for rule in RULES:
@@ -36,10 +38,15 @@ def advise(profile: Profile) -> tuple[str, ...]:
     return tuple(line if len(line) < WIDTH else line[: WIDTH - 2] + "…" for _, line in best[:LINES])
 
 
+def _wasted(waste: Waste) -> str:
+    where = f"line {waste.line}: " if waste.line is not None else ""
+    return f"{waste.kernel}: {where}{waste.text}" if waste.kernel else f"{where}{waste.text}"
+
+
 _SOURCES = {
     "ncu": "hardware counters",
     "trace": "device times, no counters",
-    "static": "machine code only, nothing was timed",
+    "static": "machine code, and counts of the functional machine; nothing was timed",
 }
 
 

@@ -69,6 +69,86 @@ class Roofline(Record):
     """The source of bytes and operations: hardware counters, or the task's minimum."""
 
 
+class LineCounts(Record):
+    """The instructions that one source line executes in a call, counted on the functional machine."""
+
+    line: int | None
+    """The line of the candidate's file; None where it is unknown."""
+    issued: int
+    """Warp instructions."""
+    threads: int
+    """Thread instructions: those of active lanes."""
+    doubles: int = 0
+    special: int = 0
+    barriers: int = 0
+    """Warp instructions in double precision; divisions, roots and transcendental functions; barriers."""
+
+
+class SiteCounts(Record):
+    """The accesses of one source line to one allocation in a call, counted on the functional machine."""
+
+    kind: str
+    """A memory and an access: `global_load`, `global_atomic`, `shared_store`, `local_load`, …"""
+    line: int | None
+    allocation: str = ""
+    allocation_bytes: int = 0
+    accesses: int
+    """Warp instructions."""
+    actual: int
+    """Sectors of 32 bytes of global memory, or wavefronts of shared memory."""
+    ideal: int
+    """The fewest that could carry the same bytes."""
+    bytes: int = 0
+    """Bytes of all lanes; 0 for shared memory."""
+
+
+class KernelWork(Record):
+    """All launches of one kernel in a call, counted on the functional machine and scaled to all blocks."""
+
+    launches: int = 0
+    blocks: int = 0
+    warps: int = 0
+    issued: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    """Distinct bytes of global memory that each launch reads and writes, summed over launches."""
+    bytes_handed: int = 0
+    """Those of `bytes_read` that an earlier launch of the call has written."""
+    lines: tuple[LineCounts, ...] = ()
+    sites: tuple[SiteCounts, ...] = ()
+
+
+WasteKind = Literal[
+    "global_load",
+    "global_store",
+    "bank_conflicts",
+    "rereads",
+    "divergence",
+    "double",
+    "special",
+    "local",
+    "atomics",
+    "barriers",
+    "narrow",
+    "occupancy",
+    "parallelism",
+    "launches",
+    "copies",
+]
+
+
+class Waste(Record):
+    """One avoidable cost of a call, as estimated from counts."""
+
+    kind: WasteKind
+    kernel: str = ""
+    """Empty for a waste of the whole call."""
+    line: int | None = None
+    saved: float
+    """The share of the call's estimated time that its removal saves."""
+    text: str
+
+
 class KernelProfile(Record):
     """One kernel. Fields that the rung could not fill are None."""
 
@@ -88,6 +168,8 @@ class KernelProfile(Record):
     metrics: dict[str, float] = Field(default_factory=dict)
     """Hardware counters, keyed by the short names of `ncu.METRICS`."""
     roofline: Roofline | None = None
+    work: KernelWork | None = None
+    """Counts of the functional machine, where no GPU has counted."""
 
 
 class TraceFacts(Record):
@@ -137,5 +219,7 @@ class Profile(Record):
     """The source of the roofline's ceilings, `measured` or `datasheet`; empty without a roofline."""
     notes: tuple[str, ...] = ()
     """Caveats about the numbers."""
+    wastes: tuple[Waste, ...] = ()
+    """What could be saved, most first; from the counts of the functional machine."""
     advice: tuple[str, ...] = ()
     seconds: float = 0.0

@@ -27,10 +27,12 @@ from kernelwright.errors import CandidateError, KernelwrightError, UsageError
 from kernelwright.evaluation.options import MAX_SECONDS, EvalOptions, gpu_count
 from kernelwright.machine.runtime import readable
 from kernelwright.profile import advice, ceilings, ncu, roofline, trace
+from kernelwright.profile.call_work import Launched
 from kernelwright.profile.device_code import DeviceCode, compile_device_code
 from kernelwright.profile.facts import KernelProfile, Missed, Profile, Resources, Rung
 from kernelwright.profile.occupancy import LIMITS, occupancy
 from kernelwright.profile.static import read_cubin
+from kernelwright.profile.waste import wastes
 from kernelwright.records import Candidate, Record, Task, Workload
 
 RUNGS: tuple[Rung, ...] = ("ncu", "trace", "static")
@@ -186,7 +188,7 @@ def _static(climb: Climb, missed: list[Missed], progress: Callable[[str], None])
     seconds = min(climb.options.seconds, CALL_SECONDS)
     options = EvalOptions(backend="cpu", timeout=seconds, sandbox=climb.options.sandbox, seed=0)
     try:
-        code = compile_device_code(climb.task, climb.candidate, arch, options)
+        code = compile_device_code(climb.task, climb.candidate, arch, options, climb.size)
         kernels = kernels_of(code)
     except KernelwrightError as error:
         if not climb.card.name or climb.options.rung == "static":
@@ -197,15 +199,18 @@ def _static(climb: Climb, missed: list[Missed], progress: Callable[[str], None])
     for resources in used:
         climb.resources.setdefault(trace.simple_name(readable(resources.kernel)), []).append(resources)
     climb.own = climb.own | climb.resources.keys()
-    found = _profile(climb, "static", kernels, arch=arch, size=code.size)
+    found = _profile(climb, "static", kernels, arch=arch, size=code.call.size)
+    ranked = wastes(kernels, code.call.operators, climb.candidate.text)
     notes = []
     if code.failed_build:
         notes.append(f"a build failed: {code.failed_build}")
-    if code.problem:
-        notes.append(f"a call on the CPU ended early: {code.problem}")
+    if code.call.failed is not None:
+        notes.append(f"a call on the CPU ended early: {code.call.failed.verdict}: {code.call.failed.reason}")
+    if code.call.launches and not code.call.scaled:
+        notes.append("the task's own size could not be counted; these are counts of a smaller one")
     if any(k.block is None for k in kernels):
         notes.append(f"block sizes with a question mark are not known: the best of {BLOCKS}, or the largest allowed")
-    return found.model_copy(update={"notes": tuple(notes)})
+    return found.model_copy(update={"notes": tuple(notes), "wastes": ranked})
 
 
 def kernels_of(code: DeviceCode) -> list[KernelProfile]:
@@ -213,24 +218,24 @@ def kernels_of(code: DeviceCode) -> list[KernelProfile]:
     found: dict[str, KernelProfile] = {}
     for cubin in code.cubins:
         for resources in read_cubin(cubin):
-            found.setdefault(resources.kernel, _described(resources, code.launches.get(resources.kernel)))
+            found.setdefault(resources.kernel, _described(resources, code.call.launches.get(resources.kernel)))
     return sorted(found.values(), key=lambda k: -k.launches)
 
 
-def _described(resources: Resources, launch: dict[str, Any] | None) -> KernelProfile:
-    launch = launch or {}
-    block = launch.get("block")
+def _described(resources: Resources, launch: Launched | None) -> KernelProfile:
+    block = launch.block if launch else None
     threads = block[0] * block[1] * block[2] if block else resources.max_threads
-    shared = resources.shared_bytes + launch.get("shared_bytes", 0)
+    shared = resources.shared_bytes + (launch.shared_bytes if launch else 0)
     sizes = [threads] if threads else list(BLOCKS)
     fits = [occupancy(resources.arch, n, resources.registers, shared) for n in sizes]
     return KernelProfile(
         name=readable(resources.kernel),
-        launches=launch.get("count", 0),
-        grid=launch.get("grid"),
+        launches=launch.work.launches if launch else 0,
+        grid=launch.grid if launch else None,
         block=block,
         resources=resources,
         occupancy=max(fits, key=lambda o: o.fraction),
+        work=launch.work if launch else None,
     )
 
 

@@ -36,6 +36,8 @@ def print_profile(profile: Profile) -> None:
         out.print(f"[dim]{_escape(note)}[/]", soft_wrap=True)
     for missed in profile.missed:
         out.print(f"[dim]no {missed.rung}: {_escape(missed.reason)}[/]", soft_wrap=True)
+    if profile.rung == "static" and not profile.wastes and any(k.work for k in profile.kernels):
+        out.print("[dim]no large waste in the counts of this call[/]")
     for line in profile.advice:
         out.print(f"[green]→[/] {_escape(line)}", soft_wrap=True)
 

@@ -48,6 +48,26 @@ class TouchedFacts(_Facts):
     written: _Count
 
 
+class LineFacts(_Facts):
+    line: _Count
+    issued: _Count
+    threads: _Count
+    doubles: _Count = 0
+    special: _Count = 0
+    barriers: _Count = 0
+
+
+class SiteFacts(_Facts):
+    kind: _Text
+    line: _Count
+    allocation: _Text = ""
+    allocation_bytes: _Count = 0
+    accesses: _Count
+    actual: _Count
+    ideal: _Count
+    bytes: _Count
+
+
 class LaunchFacts(_Facts):
     kernel: _Text = "?"
     count: _Count = 1
@@ -59,6 +79,8 @@ class LaunchFacts(_Facts):
     watched: _Count = 0
     hotspots: list[HotspotFacts] = Field(default_factory=list, max_length=1000)
     memory: list[TouchedFacts] = Field(default_factory=list, max_length=10_000)
+    lines: list[LineFacts] = Field(default_factory=list, max_length=1000)
+    sites: list[SiteFacts] = Field(default_factory=list, max_length=1000)
 
 
 class CallLaunches(_Facts):
@@ -139,6 +161,7 @@ class CallState(AnswerState):
     facts: CallLaunches
     operators: _Sized
     pieces: _Sized = []
+    operators_run: _Sized = []
     strangers: _Count = 0
     idle: bool = False
     foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
@@ -176,6 +199,7 @@ class DeviceReport(AnswerState):
     facts: CallLaunches = CallLaunches()
     operators: _Sized = []
     pieces: _Sized = []
+    operators_run: _Sized = []
     strangers: _Count = 0
     mutated: list[_Count] = []
     origins: list[dict[_Text, _Count]] = []

@@ -145,6 +145,7 @@ class ProgramDevice:
             "facts": dataclasses.asdict(facts),
             "operators": sorted([*work.seen, *reads], key=lambda s: -s[1])[:50],
             "pieces": pieces[:50],
+            "operators_run": sorted(work.run.items(), key=lambda s: -s[1])[:50],
             "aside": work.aside,
             "strangers": work.uploads,
             "downloaded": work.downloaded,

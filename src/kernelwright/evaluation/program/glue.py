@@ -41,6 +41,8 @@ class Work:
 
     seen: list[tuple[str, int]] = field(default_factory=list)
     pieces: dict[str, int] = field(default_factory=dict)
+    run: dict[str, int] = field(default_factory=dict)
+    """All elements that operators have read or moved, by operator."""
     aside: int = 0
     reads: int = 0
     """Elements of four bytes that went to the host, weights not counted."""
@@ -92,6 +94,9 @@ class Glue:
         hosts = [*_hosts(args), *_hosts(list(kwargs.values()))]
         accumulates = name.startswith("index_put") and len(args) > 3 and bool(args[3])
         labels = [self._label(p) for p in places]
+        if places:
+            read = max([*map(_count, places), *(_count(p) for p in results if p is not None)])
+            self.work.run[name] = self.work.run.get(name, 0) + read
         moved = glue_table.moves(name, accumulates)
         if not moved:
             self._allow(name, library, places, labels)

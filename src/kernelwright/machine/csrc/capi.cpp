@@ -244,6 +244,7 @@ void report(const Launch& l, size_t arguments, string& out) {
                                                {"divergent_branches", c.divergent},
                                                {"mma", c.mma},
                                                {"warp_instructions", l.issued},
+                                               {"blocks_run", l.blocks_run},
                                                {"heap_blocks", DeviceHeap::instance().live_blocks()},
                                                {"heap_bytes", DeviceHeap::instance().live_bytes()}};
   for (auto [name, value] : named) out += string("counter\t") + name + "\t" + std::to_string(value) + "\n";
@@ -257,7 +258,7 @@ void report(const Launch& l, size_t arguments, string& out) {
   for (size_t i = 0; i < (size_t)Class::Count; i++)
     out += string("counter\tinstructions_") + class_names[i] + "\t" + std::to_string(classes[i]) + "\n";
   out += operation_counts(l);
-  if (l.watch) out += watched_lines(l, arguments);
+  if (l.watch) out += watched_lines(l, arguments) + l.watch->line_work();
   std::vector<u64> written(arguments), read(arguments);
   for (const Region& r : l.regions)
     if (r.argument >= 0) written[(size_t)r.argument] = r.written, read[(size_t)r.argument] = r.read;

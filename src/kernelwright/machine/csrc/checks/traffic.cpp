@@ -63,7 +63,7 @@ bool same_pattern(const Pattern& p, u32 m, u32 low, const u32* delta) {
 void Watch::banks(u32 at, const u32* offsets, u32 m, u32 bytes) {
   SiteTraffic& t = traffic_[at];
   Pattern& p = patterns_[at];
-  is_shared_[at] = 1;
+  where_[at] = OfShared;
   t.accesses++;
   alignas(64) u32 delta[LANES];
   u32 first = offsets[__builtin_ctz(m)], low = first & 3;
@@ -88,6 +88,8 @@ void Watch::global(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write
   const Access& x = w.access;
   SiteTraffic& t = traffic_[at];
   t.accesses++;
+  t.bytes += (u64)bytes * (u64)__builtin_popcount(m);
+  if (x.region) t.argument = x.region->argument;
   // Devices align allocations to sectors; where this process has them does not matter.
   u64 origin = x.region ? x.region->begin : 0, base = (u64)x.base - origin;
   if (x.kind == Access::Contiguous) {
@@ -167,7 +169,7 @@ string Watch::top_lines(bool of_shared) const {
   };
   std::map<std::pair<u32, bool>, Line> lines;
   for (size_t i = 0; i < traffic_.size(); i++) {
-    if (!traffic_[i].accesses || (bool)is_shared_[i] != of_shared) continue;
+    if (!traffic_[i].accesses || where_[i] != (of_shared ? OfShared : OfGlobal)) continue;
     bool store = role_[i] & Store;
     Line& line = lines[{line_of(l_, (u32)i), store}];
     line.at = (u32)i;
@@ -192,9 +194,10 @@ string Watch::top_lines(bool of_shared) const {
 string Watch::report(size_t arguments) const {
   u64 sums[2][2][2] = {};  // shared, store, {actual, ideal}
   for (size_t i = 0; i < traffic_.size(); i++) {
+    if (where_[i] == OfLocal) continue;
     bool store = role_[i] & Store;
-    sums[is_shared_[i]][store][0] += traffic_[i].actual;
-    sums[is_shared_[i]][store][1] += traffic_[i].ideal;
+    sums[where_[i]][store][0] += traffic_[i].actual;
+    sums[where_[i]][store][1] += traffic_[i].ideal;
   }
   string out;
   auto add = [&](const char* name, u64 v) { out += string("counter\t") + name + "\t" + std::to_string(v) + "\n"; };

@@ -71,13 +71,13 @@ string describe_shared(const Launch& l, u64 offset) {
 Watch::Watch(Launch& l) : l_(l) {
   size_t n = l.kernel->code.size();
   role_.resize(n);
-  is_shared_.resize(n);
+  where_.resize(n);
   patterns_.resize(n);
   traffic_.resize(n);
   for (size_t i = 0; i < n; i++) {
     string_view t = l.kernel->meta[i].text;
     if (t.substr(0, 1) == "@") t.remove_prefix(std::min(t.find(' ') + 1, t.size()));
-    u8 role = t.substr(0, 4) == "atom" || t.substr(0, 4) == "red." ? Atomic : Plain;
+    u8 role = t.substr(0, 4) == "atom" || t.substr(0, 4) == "red." ? Atomic | Update : Plain;
     if (t.substr(0, 9) == "mbarrier." || t.substr(0, 3) == "cp.") role = Atomic | Strong;  // ordered by themselves
     if (t.substr(0, 8) == "ld.param") role |= Strong;  // results of calls, some of which the machine itself fills in
     string_view op = t.substr(0, t.find_first_of(" \t"));
@@ -148,6 +148,10 @@ void Watch::access(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool u
       return;
     }
     case Space::Local:
+      if (!(role_[at] & Strong)) {
+        SiteTraffic& t = traffic_[at];
+        where_[at] = OfLocal, t.accesses++, t.bytes += (u64)bytes * (u64)__builtin_popcount(m);
+      }
       if (sane) local(w, in, m, bytes, write, w.access.address);
       return;
     case Space::Cluster:

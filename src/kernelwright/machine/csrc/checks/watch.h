@@ -14,6 +14,8 @@ struct Pattern {
 
 struct SiteTraffic {
   u64 accesses = 0, actual = 0, ideal = 0;  // sectors of global memory, or wavefronts of shared memory
+  u64 bytes = 0;                            // of all lanes, in global and local memory
+  i32 argument = -1;                        // the caller's allocation that was touched last
 };
 
 // Who of one warp touched a granule of shared memory last, by the count of warp-wide meetings.
@@ -75,11 +77,13 @@ class Watch {
     t.ideal += p.ideal;
   }
   string report(size_t arguments) const;
+  string line_work() const;  // lines.cpp: what each source line has issued and moved
   bool overflowed = false;
   bool sane = false;  // the accesses to shared and local memory of the block that runs are checked
 
  private:
-  enum Role : u8 { Plain = 0, Atomic = 1, Strong = 2, Store = 4 };
+  enum Role : u8 { Plain = 0, Atomic = 1, Strong = 2, Store = 4, Update = 8 };
+  enum Where : u8 { OfGlobal = 0, OfShared = 1, OfLocal = 2 };
   struct Touched {
     std::vector<u64> read, written;  // a bit a byte
   };
@@ -99,7 +103,7 @@ class Watch {
   std::vector<u8> role_;
   std::vector<Pattern> patterns_;
   std::vector<SiteTraffic> traffic_;
-  std::vector<u8> is_shared_;
+  std::vector<u8> where_;
   std::vector<u8> stores_;
   std::vector<Touched> touched_;
   std::vector<u8> shared_fresh_;  // as BlockWatch::shared, when a block begins
@@ -118,4 +122,6 @@ string operation_counts(const Launch& l);
 // watch.cpp
 string describe_shared(const Launch& l, u64 offset);
 u32 line_of(const Launch& l, u32 at);
+// capi.cpp: the line in the user's own file.
+u32 source_line(const Program& p, u32 loc);
 }  // namespace kw

@@ -49,6 +49,7 @@ struct Launch {
   u32 grid[3], block[3];
   u64 budget = 0, total = 0, issued = 0;  // thread instructions; and warp instructions
   u64 sample = 0;  // run only about so many blocks; 0: all
+  u64 blocks_run = 0;
   std::vector<Region> regions;  // sorted by address
   bool shadowed = false;        // some region has a shadow
   std::vector<u32> hints;       // per memory site: region last hit
@@ -56,6 +57,7 @@ struct Launch {
   u8 *shared = nullptr, *local = nullptr;  // of the block that runs now
   u64 shared_bytes = 0;
   std::vector<i64> executed;  // difference array over the code: thread executions
+  std::vector<i64> issues;    // the same of warp executions, in a watched launch
   Counters count;
   bool races = false;
   int order = 0;  // 0 forward, 1 reverse, 2 random

@@ -61,6 +61,7 @@ Residents::Residents(Launch& l) : l_(l) {
   card_limit_ = std::max<u64>(1, most_resident(l) / size_);
   limit_ = std::max<u64>(1, std::min(card_limit_, RESIDENT_BYTES / (resident * size_)));
   l.executed.assign(k.code.size() + 1, 0);
+  if (l.watch) l.issues.assign(k.code.size() + 1, 0);
   l.hints.assign(k.sites + 1, 0);
   if (l.sample && clusters_ > l.sample) {
     order_ = sampled();

@@ -58,6 +58,7 @@ void start_block(Launch& l, Block& b) {
   b.synced = false;
   for (Barrier& bar : b.barriers) bar = Barrier{};
   reset_async(*b.resident);
+  l.blocks_run++;
   if (l.races) begin_race_checks(l, b, l.blocks_left < 2);
   if (l.watch) l.watch->begin_block(b, l.blocks_left < 2);
   for (Warp& w : b.warps) {
@@ -222,6 +223,7 @@ void close_segment(Warp& w, const Inst* last) {
   i64 lanes = __builtin_popcount(w.mask);
   l.executed[(size_t)(w.segment - code)] += lanes;
   l.executed[(size_t)(last + 1 - code)] -= lanes;
+  if (l.watch) l.issues[(size_t)(w.segment - code)]++, l.issues[(size_t)(last + 1 - code)]--;
   l.total += (u64)(last + 1 - w.segment) * (u64)lanes;
   l.issued += (u64)(last + 1 - w.segment);
   if (l.total > l.budget)
