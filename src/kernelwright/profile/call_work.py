@@ -71,7 +71,7 @@ def _sampled(case: Case, size: Workload) -> CallWork | None:
     session = ProgramClient(case, case.options, "sampled_device", limits)
     try:
         session.load(case.task)
-        called = session.sampled_call(outline, trial)
+        called, _ = session.sampled_call(outline, trial)
     except Failed:
         return None
     finally:
