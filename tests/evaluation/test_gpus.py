@@ -270,3 +270,21 @@ def test_compiled_operators_are_kept_by_who_runs_no_candidate(role: Role, monkey
         trusted = role in ("referee", "baseline")
         assert (kept in jail_of(orders[0]).writable) == trusted
         assert orders[0]["kernels"] == (str(kept) if trusted else "")
+
+
+def test_a_task_that_lacks_memory_with_the_whole_gpu_is_judged_without_other_processes(gpu: Gpu) -> None:
+    with gpu.seat("a", exclusive=False) as first, gpu.seat("b", exclusive=False) as second:
+        for seat in (first, second):
+            seat.referee.ask("t", {"kind": "facts"})
+    gpu.more_headroom("b", 0)
+    with gpu.seat("b", exclusive=False) as seat:
+        assert seat is second and seat.alone and not seat.headroom
+        assert first.referee.child is None and second.referee.child is not None
+
+
+def test_no_runner_is_opened_before_one_is_asked_for(gpu: Gpu) -> None:
+    """Most candidates go by their programs."""
+    time.sleep(0.2)
+    assert gpu._spares.empty() and not gpu._primed
+    gpu.runner().end()
+    assert gpu._primed

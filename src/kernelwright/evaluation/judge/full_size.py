@@ -184,7 +184,7 @@ def _by_program(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
 def _with_headroom(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
     """Retries with more memory after `TooLarge`. Returns the first attempt that fits and the seconds lost before."""
     began = started = time.monotonic()
-    for _ in gpu_seats.HEADROOMS:
+    for _ in range(len(gpu_seats.HEADROOMS) + 1):  # the last but one has the whole GPU
         with contextlib.suppress(TooLarge):
             return tried(), started - began
         started = time.monotonic()
@@ -227,7 +227,7 @@ def _attempt(case: Case, gpu: Gpu, exclusive: bool) -> Attempt:
 
 def _ask_for_headroom(bench: GpuCase) -> None:
     """Handles `TooLarge`: if there may be more headroom, reserves it for the next attempt and re-raises."""
-    if _memory(bench)[1]:
+    if _memory(bench)[1] or not (bench.seat.alone or bench.options.gpu_memory_gb):
         bench.gpu.more_headroom(bench.task.content_hash, bench.seat.headroom)
         raise
 

@@ -189,6 +189,7 @@ class Trusted:
         self.child: Child | None = None
         self.shared = False
         """True if other candidates may be on the GPU, and meet faults."""
+        self._opening = threading.Lock()
 
     def ask(self, task_id: str, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = ()) -> Frame:
         """Returns one answer. Raises `TaskError` for a failure of the reference, `TooLarge` when memory runs out, and
@@ -218,9 +219,10 @@ class Trusted:
     def open(self) -> Child:
         """Returns the child, started if there is none. That takes seconds, in which the caller need not hold the
         GPU."""
-        if self.child is None:
-            self.child = opened(self.pool, self.role, self.device, programs=self.role != "replayer")
-        return self.child
+        with self._opening:
+            if self.child is None:
+                self.child = opened(self.pool, self.role, self.device, programs=self.role != "replayer")
+            return self.child
 
     def _answer(self, child: Child, header: dict[str, Any], tensors: tuple[TensorBytes, ...]) -> Frame:
         began, deadline = time.time(), time.monotonic() + self.seconds
@@ -240,6 +242,11 @@ class Trusted:
             self.child = None
 
 
+def _opened_ahead(trusted: Trusted) -> None:
+    with contextlib.suppress(HarnessError):
+        trusted.open()
+
+
 class Seat:
     """A referee, a baseline and a replayer process, which serve one judgement at a time."""
 
@@ -251,6 +258,14 @@ class Seat:
         """The task that was judged here last."""
         self.headroom = 0
         """Bytes that checking may take now; 0 for a judgement that has the GPU exclusively."""
+        self.alone = False
+        """True if no other seat has processes, and no runner is spare: what they hold is free memory, too."""
+
+    def open_ahead(self) -> None:
+        """Starts the three processes side by side, before a judgement asks for them. One that does not start is tried
+        again by the judgement, which then says why."""
+        for trusted in (self.referee, self.replayer, self.baseline):
+            threading.Thread(target=_opened_ahead, args=(trusted,), daemon=True).start()
 
     def rest(self) -> None:
         """Frees the memory that the previous task has left."""
@@ -281,18 +296,20 @@ class Gpu:
         """The architecture that a replayer wants device code built for; None before one was asked."""
         self._needs: dict[str, int] = {}
         """The index in `HEADROOMS` that a task needs, by the task's hash, if it is not 0; `len(HEADROOMS)` means the
-        whole GPU."""
+        whole GPU, and one more that other seats have no processes meanwhile."""
         self._taken = 0
         """Bytes of the `HEADROOMS` entries in use."""
         self._seats = [Seat(pool, self.device, self.faults) for _ in range(SEATS)]
         self._free, self._left = list(self._seats), threading.Condition()
         self._next = threading.Lock()
         self._spares: queue.Queue[Child | HarnessError] = queue.Queue()
-        self._wanted = threading.Semaphore(makers + 1)
+        self._wanted, self._primed = threading.Semaphore(0), False
+        """Spare runners to open; none before the first runner is asked for, since programs need none."""
         self._closed = False
         self._makers = [threading.Thread(target=self._make, daemon=True) for _ in range(makers)]
         for thread in self._makers:
             thread.start()
+        self._seats[-1].open_ahead()  # the first judgement takes it
 
     def _make(self) -> None:
         while True:
@@ -318,8 +335,10 @@ class Gpu:
         `streams` lets its streams run concurrently."""
         if programs or streams:
             return self._open(programs, streams)
+        with self._left:
+            missing, self._primed = 1 if self._primed else len(self._makers) + 2, True
+        self._wanted.release(missing)
         found = self._spares.get()
-        self._wanted.release()
         if isinstance(found, HarnessError):
             raise found
         return found
@@ -331,8 +350,10 @@ class Gpu:
         self._needs.setdefault(key, enough)
 
     def more_headroom(self, key: str, headroom: int) -> None:
-        """Notes that a judgement of that task needs more memory than its `headroom`. Several may report at once."""
-        self._needs[key] = max(self._needs.get(key, 0), HEADROOMS.index(headroom) + 1)
+        """Notes that a judgement of that task needs more memory than its `headroom` (0: the whole GPU). Several may
+        report at once."""
+        number = HEADROOMS.index(headroom) if headroom else len(HEADROOMS)
+        self._needs[key] = max(self._needs.get(key, 0), number + 1)
 
     @contextlib.contextmanager
     def seat(self, key: str, exclusive: bool) -> Iterator[Seat]:
@@ -348,13 +369,17 @@ class Gpu:
             self._free.remove(seat)
             others = [self._free.pop(0) for _ in range(wanted - 1)]
             self._taken += headroom
-        seat.headroom = headroom
+        seat.headroom, seat.alone = headroom, number > len(HEADROOMS)
         seat.referee.shared = seat.baseline.shared = seat.replayer.shared = headroom > 0
         try:
             if not headroom:
                 with self.lease.shared():
                     for one in (*others, seat):
                         one.rest()
+            if seat.alone:
+                for other in others:
+                    other.close()
+                self._end_spares()
             seat.key = key
             yield seat
         finally:
@@ -363,6 +388,15 @@ class Gpu:
                 self._taken -= headroom
                 self._left.notify()
 
+    def _end_spares(self) -> None:
+        """Ends the spare runners; the next that is asked for opens others."""
+        with self._left:
+            self._primed = False
+        while not self._spares.empty():
+            left = self._spares.get()
+            if isinstance(left, Child):
+                left.end()
+
     def close(self) -> None:
         """Ends seats and spare runners. May be called twice."""
         self._closed = True
@@ -370,9 +404,6 @@ class Gpu:
             self._wanted.release()
         for thread in self._makers:
             thread.join(60)
-        while not self._spares.empty():
-            left = self._spares.get()
-            if isinstance(left, Child):
-                left.end()
+        self._end_spares()
         for seat in self._seats:
             seat.close()

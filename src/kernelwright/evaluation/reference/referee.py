@@ -121,7 +121,8 @@ class Referee:
         values = task_inputs.make_inputs(self.namespace, "own", header["input_seed"])
         given = wire.tensors_of(values)
         budget = header["memory_bytes"]
-        self._headroom(sum(t.nbytes for t in given), budget, SLICED_COPIES)
+        asked = sum(t.nbytes for t in given)
+        self._headroom(asked, budget, SLICED_COPIES, held=asked)
         made, flops, steady = self._first_run(values)
         self.slicing = self._sliced(values, made, budget, whole=header["shared"])
         self.low_error = header["ruler"]
@@ -200,11 +201,11 @@ class Referee:
             self.state = {k: v.to(self.device.name) for k, v in self.state.items()}
             self.placed = True
 
-    def _headroom(self, nbytes: int, budget: int, copies: int) -> int:
-        """Returns the bytes that remain after `copies` times `nbytes` are taken. Raises `DoesNotFit` if there are too
-        few."""
-        facts = self.device.facts()
-        free = min(facts["free_bytes"], budget or facts["free_bytes"])
+    def _headroom(self, nbytes: int, budget: int, copies: int, held: int = 0) -> int:
+        """Returns the bytes that remain after `copies` times `nbytes` are taken, of which `held` are taken already.
+        Raises `DoesNotFit` if there are too few."""
+        there = self.device.facts()["free_bytes"] + held
+        free = min(there, budget or there)
         need = copies * nbytes
         if need > free:
             gigabytes = need / 2**30, free / 2**30
@@ -232,14 +233,15 @@ class Referee:
         Raises `DoesNotFit` if neither fits, and if the whole does not fit and is asked for: an exclusive judgement has
         more memory.
         """
-        nbytes = max(sum(t.nbytes for t in group) for group in (wire.tensors_of(values), made))
+        sides = [sum(t.nbytes for t in group) for group in (wire.tensors_of(values), made)]
+        nbytes, held = max(sides), sum(sides)
         try:
-            self._headroom(nbytes, budget, COPIES)
+            self._headroom(nbytes, budget, COPIES, held)
             return None
         except DoesNotFit as error:
             if whole:
                 raise
-            left = self._headroom(nbytes, budget, SLICED_COPIES)
+            left = self._headroom(nbytes, budget, SLICED_COPIES, held)
             rows = max((t.shape[0] for t in made if t.dim()), default=1)
             step = int(min(SLICE_BYTES, left // COPIES) * rows // max(nbytes, 1))
             found = by_rows.find(values, made, lambda v: self._exact(v, 0), step, seed=len(made))
