@@ -66,6 +66,8 @@ class BuildResult(_Message):
     """Path of the compiled host part (a shared object in the build cache)."""
     functions: tuple[str, ...] = ()
     """Functions that the library exports to Python."""
+    module: str = ""
+    """The extension's name: `PyInit_` with this name is the library's entry, if it is a Python module."""
     built_by: str = "stand-in"
     """`load_inline` for a library built by torch with its real headers: a normal Python extension module."""
     resources: dict[str, int] = field(default_factory=dict)

@@ -116,7 +116,7 @@ GAPS = {
     "template": ("c10::ExclusivelyOwned<at::Tensor> b(x);", "c10::ExclusivelyOwned"),
     "module": ("torch::nn::Linear layer(3, 4);", "torch::nn::Linear"),
     "cusparse": ("cusparseHandle_t handle;", "cusparseHandle_t"),
-    "runtime": ("cudaGraph_t graph;", "cudaGraph_t"),
+    "runtime": ("cudaMemPool_t pool;", "cudaMemPool_t"),
     "operators": ("auto y = at::_ops::relu::call(x);", "at::_ops"),
     "list": ("torch::List<at::Tensor> l; auto y = l.elementType();", "c10::List<at::Tensor>::elementType"),
     "python": ('py::exec("1");', "pybind11::exec"),

@@ -245,8 +245,8 @@ def test_threads_take_turns(module: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    """cudaMallocManaged cudaHostGetDevicePointer cudaStreamBeginCapture cudaGraphLaunch cudaIpcGetMemHandle cuMemCreate
-    cudaMemcpyPeer cudaDeviceEnablePeerAccess cudaLaunchHostFunc cudaMallocArray cudaCreateTextureObject
+    """cudaMallocManaged cudaHostGetDevicePointer cudaGraphAddKernelNode cudaGraphExecUpdate cudaIpcGetMemHandle
+    cuMemCreate cudaMemcpyPeer cudaDeviceEnablePeerAccess cudaLaunchHostFunc cudaMallocArray cudaCreateTextureObject
     cudaMemPrefetchAsync cudaMallocFromPoolAsync cudaPointerGetAttributes""".split(),
 )
 def test_a_missing_entry_point_is_unsupported_by_name(runtime: HandleRuntime, name: str) -> None:

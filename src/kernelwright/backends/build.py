@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.backends import host_build, program, torch_build
-from kernelwright.backends.source_text import diagnose, includes, lambdas
+from kernelwright.backends.source_text import conditionals, diagnose, includes, lambdas
 from kernelwright.backends.source_text.launches import RefusedSource
 from kernelwright.backends.source_text.split import Split, UnsupportedSource, split
 from kernelwright.backends.source_text.tokens import tokenize
@@ -200,6 +200,7 @@ def device_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
 def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     start = time.perf_counter()
     try:
+        request = _without_untaken(request)
         problem = _check_sources(request) or _lambda_without_flag(request)
         if problem:
             return _failed(problem)
@@ -237,6 +238,16 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
         lowered=device.lowered,
         log=device.log,
         seconds=seconds,
+    )
+
+
+def _without_untaken(request: BuildRequest) -> BuildRequest:
+    """Removes the branches that no compiler would see, so that names in them do not count as the author's."""
+    cuda = {"__CUDACC__": "1", "__NVCC__": "1", **_macros(request)}
+    return replace(
+        request,
+        cuda_source=conditionals.without_untaken(request.cuda_source, cuda),
+        cpp_source=conditionals.without_untaken(request.cpp_source, _macros(request, cuda=False)),
     )
 
 
@@ -352,12 +363,16 @@ def _module_problem(request: BuildRequest) -> str | None:
         return (
             first if twice else f"error: multiple definition of `PyInit_{request.name}'"
         ) + "\nnote: load_inline writes a PYBIND11_MODULE of its own for `functions`; keep one of the two"
-    registers = any(t.text == "TORCH_LIBRARY" for s in (request.cpp_source, request.cuda_source) for t in tokenize(s))
-    if not modules and not request.functions and not registers:
+    makes = _MAKES_MODULE.search(request.cpp_source + request.cuda_source)
+    if not modules and not request.functions and not makes:
         return f"error: dynamic module does not define module export function (PyInit_{request.name})"
     if modules and modules[0] not in ("TORCH_EXTENSION_NAME", request.name):
         return f"error: the module is named {modules[0]}, so it has no export function PyInit_{request.name}"
     return None
+
+
+_MAKES_MODULE = re.compile(r"\bTORCH_LIBRARY\w*|\bPYBIND11_MODULE\b|\bPyInit_|\bPyMODINIT_FUNC\b")
+"""Matches texts with a module, or with a macro that makes one: the built library tells which it is."""
 
 
 def _modules(source: str) -> list[str]:
@@ -381,6 +396,8 @@ def _main_unit(request: BuildRequest) -> str:
 def _host_units(request: BuildRequest, parts: Split) -> tuple[str, str]:
     """load_inline's two host files, main.cpp and cuda.cu; the second is empty without CUDA sources."""
     defines = "".join(f"#define {d}\n" for d in _defines(request.cuda_flags + request.cpp_flags))
+    if re.fullmatch(r"[A-Za-z_]\w*", request.name):
+        defines += f"#undef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {request.name}\n"
     defines += includes.standard_includes(request.cpp_source + request.cuda_source)
     defines += includes.more_headers(request.cpp_source + request.cuda_source)
     if parts.device_lambdas:
@@ -441,12 +458,17 @@ def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, targe
     if not done.ok:
         return _host_failed(request, done.log)
     names = request.functions or tuple(re.findall(r"\bdef\s*\(\s*\"(\w+)\"", request.cpp_source + request.cuda_source))
-    return BuildResult("ok", library=str(target), functions=tuple(dict.fromkeys(names)))
+    names = tuple(dict.fromkeys(names))
+    return BuildResult("ok", library=str(target), functions=names, module=request.name)
 
 
-def _macros(request: BuildRequest) -> dict[str, str]:
-    """Returns macros defined before the first line of the CUDA file, without those of unread headers."""
-    flags = (d.partition(" ") for d in _defines(request.cuda_flags) if "(" not in d.split(" ")[0])
+def _macros(request: BuildRequest, cuda: bool = True) -> dict[str, str]:
+    """Returns macros defined before the first line of the CUDA or C++ file, without those of unread headers."""
+    flags = (
+        d.partition(" ")
+        for d in _defines(request.cuda_flags if cuda else request.cpp_flags)
+        if "(" not in d.split(" ")[0]
+    )
     return {name: str(value) for name, value in _versions().items()} | {name: value for name, _, value in flags}
 
 

@@ -57,7 +57,7 @@ class Extension:
                 host.library, self._pretended(), lambda index, name: _bound(self, host, index, name)
             )
             first = host.library.kw_function_count()
-            entry = next((name for name in _module_entries(library)), None)
+            entry = _module_entry(library, result.module)
             if entry is not None:
                 getattr(library, entry)()
             elif python_module or not registered:
@@ -207,8 +207,9 @@ def _symbol_part(program: Any, name: str, offset: int, count: int) -> int | None
     return place[0] + offset if place is not None and offset + count <= place[1] else None
 
 
-def _module_entries(library: ctypes.CDLL) -> list[str]:
-    return [name for name in ("PyInit_kw_extension",) if hasattr(library, name)]
+def _module_entry(library: ctypes.CDLL, name: str) -> str | None:
+    """Returns the library's function that fills the module `name`, as Python's import would call it."""
+    return next((entry for entry in (f"PyInit_{name}", "PyInit_kw_extension") if hasattr(library, entry)), None)
 
 
 def _bound(extension: Extension, host: Host, index: int, name: str) -> Callable[..., Any]:

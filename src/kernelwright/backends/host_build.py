@@ -31,9 +31,13 @@ HERE = Path(__file__).parent
 STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
 TENSOR_MAP = HERE.parent / "machine" / "csrc" / "copies" / "tensor_map.h"
-ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
-"""The only header shared by host and device; the rest of its folder must not be on the host's include path."""
-LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "launch_ex", "cublas", "gpu"), ("module", "guard"))
+SHARED = tuple(DEVICE_INCLUDE / f"kernelwright_{name}.h" for name in ("accessor", "complex", "philox"))
+"""The headers shared by host and device; the rest of their folder must not be on the host's include path."""
+LIBRARY_UNITS = (
+    ("tensor", "operators"),
+    ("scalars", "runtime", "launch_ex", "cublas", "gpu", "graphs"),
+    ("module", "guard"),
+)
 """Sources compiled as one unit each: parsing the headers takes most of the time."""
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 DEFAULT_FLAGS = ("-std=gnu++20", "-O0")
@@ -74,7 +78,7 @@ def toolchain_key() -> str:
     digest = hashlib.sha256()
     version = subprocess.run([compiler(), "-v"], capture_output=True, text=True, check=False)
     digest.update(version.stderr.encode())
-    for path in sorted(p for p in STAND_IN.rglob("*") if p.is_file()) + [ACCESSOR, TENSOR_MAP]:
+    for path in sorted(p for p in STAND_IN.rglob("*") if p.is_file()) + [*SHARED, TENSOR_MAP]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:20]
 
@@ -127,7 +131,11 @@ def host_library(cache: Path) -> Path:
             sources.append(str(unit))
         target = folder / f"kwhost.{os.getpid()}.tmp"
         flags = ["-std=gnu++20", "-O1", *BASE_FLAGS, "-shared", *_linker(), "-Wl,-soname,kwhost.so", "-ldl"]
-        done = run_compiler([*flags, "-include", str(ACCESSOR), *sources, "-o", str(target)], folder, timeout=300)
+        done = run_compiler(
+            [*flags, *(word for path in SHARED for word in ("-include", str(path))), *sources, "-o", str(target)],
+            folder,
+            timeout=300,
+        )
         for path in sources:
             Path(path).unlink(missing_ok=True)
         if not done.ok:
@@ -140,7 +148,7 @@ def precompiled_header(cache: Path, flags: tuple[str, ...]) -> Path:
     """Returns the header to `-include`, precompiled for exactly `flags` on first use."""
     # The inline special functions (Bessel etc.) instantiate templates at the end of every unit: 0.05 s each time.
     lean = "#include <bits/c++config.h>\n#undef _GLIBCXX_USE_STD_SPEC_FUNCS\n"
-    text = f'{lean}#include "{ACCESSOR}"\n#include "{STAND_IN}/kw/all.h"\n'
+    text = lean + "".join(f'#include "{path}"\n' for path in (*SHARED, STAND_IN / "kw" / "all.h"))
     name = hashlib.sha256("\0".join((*flags, text)).encode()).hexdigest()[:12]
     folder = cache / "host" / toolchain_key() / f"pch-{name}"
     header = folder / "kw_all.h"

@@ -7,7 +7,10 @@ for texts that use it: parsing those headers takes longer than parsing most kern
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 
+_DEVICE_HEADER = Path(__file__).resolve().parent / "include" / "kernelwright_device.h"
 _NAMES = {
     "type_traits": (
         "add_const add_const_t add_pointer add_pointer_t bool_constant common_type common_type_t conjunction"
@@ -42,6 +45,17 @@ _USED = re.compile(r"(?<!\bcuda::)\bstd\s*::\s*(\w+)")
 _GET = "get"
 """`std::get` for tuples; `kernelwright_device.h` has the overloads for pairs and arrays."""
 _COMPLEX = "kernelwright_complex.h"
+
+
+@cache
+def _plain_names() -> frozenset[str]:
+    """Returns the words of `kernelwright_device.h`, which declares the common names of std."""
+    return frozenset(re.findall(r"[A-Za-z_]\w*", _DEVICE_HEADER.read_text()))
+
+
+def has(name: str) -> bool:
+    """Tells whether device code can use `std::name`."""
+    return name in _HEADERS or name in _plain_names() or name in ("move", "forward")
 
 
 def preamble(source: str) -> str:

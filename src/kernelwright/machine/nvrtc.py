@@ -121,10 +121,12 @@ def torch_version_macros() -> dict[str, int]:
 
 @cache
 def include_folders() -> tuple[str, ...]:
-    """Returns the include path: our stand-ins, then runtime headers and CCCL of the wheels, then of the toolkit."""
+    """Returns the include path: our stand-ins, then runtime headers and CCCL of the wheels, then of the toolkit, then
+    our stand-ins for libraries that may be missing."""
     folders = [INCLUDE]
     for root in (*_wheel_folders(), _toolkit()):
         folders += [root / "include", root / "include" / "cccl"]
+    folders.append(INCLUDE / "last")
     return tuple(str(f) for f in folders if f.is_dir())
 
 

@@ -6,7 +6,7 @@ __global__ void scale_kernel(const float* x, float* y, float s, int n) {
 torch::Tensor forward(torch::Tensor x) {
   auto y = torch::empty_like(x);
   cudaGraph_t graph;
-  cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeGlobal);
+  cudaGraphCreate(&graph, 0);
   scale_kernel<<<1, 64>>>(x.data_ptr<float>(), y.data_ptr<float>(), 1.f, x.numel());
   return y;
 }

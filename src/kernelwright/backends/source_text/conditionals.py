@@ -22,8 +22,8 @@ _UNDEFINED = {"__CUDA_ARCH__", "__CUDACC_RTC__", "USE_ROCM", "NDEBUG", "_WIN32",
 """Names that look predefined but are not defined for the host half of a .cu file on Linux."""
 _FOREIGN = re.compile(r"_|(?:AT|C10|CUB|CUDA|CUDART|CUTLASS|GLIBC|NV|PY|PYBIND11|THRUST|TORCH)_|M_|FLT_|INT|UINT|SIZE_")
 
-Macros = Mapping[str, str]
-"""Macros defined by the command line and the headers: bodies by name."""
+Macros = Mapping[str, str | None]
+"""Macros defined by the command line and the headers: bodies by name, None where the body is not known."""
 
 
 @dataclass
@@ -70,6 +70,21 @@ def resolved(source: str, macros: Macros) -> str:
     spans: list[tuple[int, int]] = []
     for group in groups:
         if group.cuts and group.chosen is not None:
+            spans += _left_out(tokens, group)
+    return _without(source, spans)
+
+
+def without_untaken(source: str, macros: Macros) -> str:
+    """Removes the branches of `source` that neither half of a build compiles, such as those for ROCm; keeps line
+    numbers. Conditions on `__CUDA_ARCH__` and on unknown macros leave their branches."""
+    if not re.search(r"^[ \t]*#[ \t]*if", source, re.MULTILINE):
+        return source
+    tokens = tokenize(source)
+    groups = _groups(tokens)
+    _decide(tokens, groups, {**macros, "__CUDA_ARCH__": None})
+    spans: list[tuple[int, int]] = []
+    for group in groups:
+        if group.chosen is not None:
             spans += _left_out(tokens, group)
     return _without(source, spans)
 

@@ -68,9 +68,11 @@ def read_chunk(tokens: list[Token], start: int, stop: int) -> Chunk:
             chunk.stop = k + 1
             break
         elif token.text == "(":
+            closing = matching(tokens, k, stop)
             if chunk.parens is None and not assigned and previous not in _PAREN_ATTRIBUTES:
-                _found_parens(tokens, chunk, k)
-            k = matching(tokens, k, stop)
+                if not _is_annotation(tokens, closing, stop):
+                    _found_parens(tokens, chunk, k)
+            k = closing
         elif token.text == "[":
             k = matching(tokens, k, stop)
         elif token.text == "{":
@@ -90,6 +92,16 @@ def read_chunk(tokens: list[Token], start: int, stop: int) -> Chunk:
     if not chunk.name:
         _found_variable(tokens, chunk, chunk.stop - 1)
     return chunk
+
+
+_AFTER_PARAMETERS = {"const", "volatile", "noexcept", "override", "final", "requires", "try", "__attribute__", "asm"}
+
+
+def _is_annotation(tokens: list[Token], closing: int, stop: int) -> bool:
+    """Tells whether a name and its `(...)` up to `closing` are a macro before a declaration, such as
+    `LAUNCH_BOUNDS(256) void f(...)`: a word of the declaration follows."""
+    following = tokens[closing + 1] if closing + 1 < stop else None
+    return following is not None and following.kind == "word" and following.text not in _AFTER_PARAMETERS
 
 
 def _word(chunk: Chunk, text: str, assigned: bool) -> None:
@@ -175,9 +187,17 @@ def template_parameters(tokens: list[Token], opening: int, closing: int) -> list
         elif texts[:1] in (["typename"], ["class"]) and "::" not in texts:
             out.append(TemplateParameter("type", words[-1] if len(words) > 1 else "", pack, default))
         else:
-            named = len(words) > 1 and words[-1] not in _BUILTIN and texts[-1] == words[-1] and texts[-2] != "::"
-            out.append(TemplateParameter("value", words[-1] if named else "", pack, default))
+            out.append(TemplateParameter("value", _value_name(texts, words), pack, default))
     return out
+
+
+def _value_name(texts: list[str], words: list[str]) -> str:
+    """Returns the name of a non-type template parameter, empty if it has none: `int N`, `float (*F)(float)`."""
+    for k in range(len(texts) - 3):
+        if texts[k] == "(" and texts[k + 1] in ("*", "&") and texts[k + 3] == ")":
+            return texts[k + 2]
+    named = len(words) > 1 and words[-1] not in _BUILTIN and texts[-1] == words[-1] and texts[-2] != "::"
+    return words[-1] if named else ""
 
 
 def template_arguments(tokens: list[Token], chunk: Chunk) -> list[str]:

@@ -81,6 +81,7 @@ _MORE = (
         re.compile(r"cudnn(?:_ops|_cnn)?\.h|ATen/cudnn/.*"),
         ("cudnn_descriptors.h", "cudnn_calls.h", "cudnn_training.h"),
     ),
+    (re.compile(r"\bcub\b"), re.compile(r"cub/.*"), ("cub_blocks.h",)),
 )
 
 

@@ -118,12 +118,20 @@ class HostText:
 
 
 def callee_start(tokens: list[Token], last: int, first: int) -> int:
-    """Returns the first token of the expression that ends at `last`: `ns::k<T>`, `(*f)`, `table[i]`, `f(x)`."""
-    k = _step_back(tokens, last, first)
+    """Returns the first token of the expression that ends at `last`: `ns::k<T>`, `(*f)`, `table[i]`, `f(x)`; in a
+    macro's body also a name that is pasted together, `k_##type##_f<T>`."""
+    k = _name_start(tokens, last, first)
     while k > first and tokens[k - 1].text in ("::", ".", "->"):
         if k - 2 < first or tokens[k - 2].text in ("(", ",", ";", "{", "}", "=") or tokens[k - 2].kind == "directive":
             return k - 1
-        k = _step_back(tokens, k - 2, first)
+        k = _name_start(tokens, k - 2, first)
+    return k
+
+
+def _name_start(tokens: list[Token], k: int, first: int) -> int:
+    k = _step_back(tokens, k, first)
+    while k - 3 >= first and tokens[k - 1].text == "#" and tokens[k - 2].text == "#":
+        k = _step_back(tokens, k - 3, first)
     return k
 
 

@@ -26,19 +26,25 @@ from kernelwright.backends.source_text.lambdas import DeviceLambda
 from kernelwright.backends.source_text.launches import ANNOTATIONS, HostText, UnsupportedSource
 from kernelwright.backends.source_text.macros import expand_kernel_macros, expand_parameter_macros, without_dead_code
 from kernelwright.backends.source_text.tokens import Token, blank, matching, tokenize
+from kernelwright.machine import device_std
 from kernelwright.machine.nvrtc import ARCH
 
 __all__ = ["KernelText", "Split", "UnsupportedSource", "split"]
 
 _HOST_ONLY = re.compile(
-    r"\b(?:torch|at|c10|py|pybind11)\s*::\s*(?!Half\b|BFloat16\b|\w*Accessor\w*|\w*PtrTraits\b|acc_type\b|opmath_type\b)"
+    r"\b(?:torch|at|c10|py|pybind11)\s*::\s*(?!Half\b|BFloat16\b|complex\b|\w*Accessor\w*|\w*PtrTraits\b"
+    r"|acc_type\b|opmath_type\b|PhiloxCudaState\b|(?:native|cuda)\s*::\s*(?:compat|philox|cuda_utils)\b)"
     r"|\bstd\s*::\s*(?:vector|string|map|unordered_map|set|unique_ptr|shared_ptr|function|mutex|optional|cout|thread)\b"
-    r"|\bcuda(?:Stream(?!_t\b)|Event(?!_t\b)|Error|DeviceProp|Graph)\w*|\bcublas\w+|\b(?:cudnn|CUDNN_)\w+|\bIntArrayRef\b"
+    r"|\bcuda(?:Stream(?!_t\b)|Event(?!_t\b)|Error|DeviceProp|Graph|Malloc|Free|Memcpy|Memset|Create|Destroy|Resource"
+    r"|Texture(?!Object_t\b)|Array|ChannelFormat|Func|Occupancy|Launch|Host|Get|Set)\w*|\bcublas\w+|\b(?:cudnn|CUDNN_)\w+|\bIntArrayRef\b"
 )
 THRUST = re.compile(r"#\s*include\s*<thrust/")
 HOST_ALGORITHMS = re.compile(THRUST.pattern + r"|\bcub\s*::\s*Device\w+")
 """Matches algorithms that run in the host half of a whole program, together with their device functors."""
-_DEVICE_ONLY = re.compile(r"(?<!\w::)\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
+_DEVICE_ONLY = re.compile(
+    r"(?<!\w::)\b(?:(?:nvcuda|wmma|cooperative_groups|cg|cuda)\s*::"
+    r"|cub\s*::(?!\s*(?:Block(?:Load|Store|Scan|Reduce|Exchange)|Warp(?:Scan|Reduce)|BLOCK_\w+)\b))"
+)
 _SCOPE_HEADS = {"namespace", "inline", "extern"}
 _TORCH_QUALIFIERS = {"C10_DEVICE": {"__device__"}, "C10_HOST_DEVICE": {"__host__", "__device__"}}
 _ARCH = re.sub(r"\D", "", ARCH) + "0"
@@ -105,6 +111,8 @@ class _SplitState:
     """Index in `host`, name, tokens and line of kernel templates declared without a body."""
     device_lambdas: list[DeviceLambda] = field(default_factory=list)
     host_functions: set[str] = field(default_factory=set)
+    host_templates: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Index in `device` and text of function templates of the host, by name."""
     left_out: set[str] = field(default_factory=set)
     host_tables: list[tuple[str, int]] = field(default_factory=list)
     host_only: re.Pattern[str] = _HOST_ONLY
@@ -153,12 +161,7 @@ def _split(source: str, whole: bool) -> Split:
     words = frozenset(re.findall(r"[A-Za-z_]\w*", "".join(state.device)))
     kernels = tuple(dict.fromkeys(state.kernels))
     device = lambdas.without_annotations("".join(state.device)) + "\n"
-    if re.search(r"\b\w*TensorAccessor\w*|\bPtrTraits\b", device):
-        device = '#include "kernelwright_accessor.h"\n#line 1 "cuda.cu"\n' + device
-    if "ATen/cuda/detail/KernelUtils.h" in source and "CUDA_KERNEL_LOOP" in device:
-        device = '#include "kernelwright_loop.h"\n#line 1 "cuda.cu"\n' + device
-    if re.search(r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b", device):
-        device = '#include "kernelwright_atomic.h"\n#line 1 "cuda.cu"\n' + device
+    device = _device_includes(source, device)
     first, more = dispatch.guesses(source, tokens, state.text.callees, _templates(state), state.constants)
     if state.device_lambdas:
         device += f'#include "{lambdas.HEADER}"\n'
@@ -170,6 +173,33 @@ def _split(source: str, whole: bool) -> Split:
         tuple(state.host_tables),
     )
     return Split(device, "".join(state.host) + "\n", kernels, first, more, words, *seen)
+
+
+_TORCH_DEVICE = (
+    # the header, the names in device code that call for it, and the includes without which they are the text's own
+    ("kernelwright_accessor.h", r"\b\w*TensorAccessor\w*|\bPtrTraits\b", ""),
+    ("kernelwright_loop.h", r"CUDA_KERNEL_LOOP", r"ATen/cuda/detail/KernelUtils\.h"),
+    ("kernelwright_atomic.h", r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b|\bfast(?:Specialized)?AtomicAdd\b", ""),
+    (
+        "kernelwright_torch_device.h",
+        r"\b(?:WARP_(?:SHFL\w*|SYNC|BALLOT)|ACTIVE_MASK|doLdg)\b|\bcuda\s*::\s*compat\b|\bcuda_utils\b",
+        r"ATen/(?:native/)?cuda/\w+\.cuh|c10/cuda/CUDAMathCompat\.h",
+    ),
+    ("kernelwright_philox.h", r"\bPhiloxCudaState\b|\bphilox\s*::\s*unpack\b", ""),
+)
+"""torch's device code, of which our headers hold the parts that extensions use."""
+
+
+def _device_includes(source: str, device: str) -> str:
+    """Returns the device text with our headers for the names of torch's that it uses."""
+    wanted = [
+        header
+        for header, names, includes in _TORCH_DEVICE
+        if re.search(names, device) and (not includes or re.search(rf'#\s*include\s*[<"]{includes}', source))
+    ]
+    if not wanted:
+        return device
+    return "".join(f'#include "{header}"\n' for header in wanted) + '#line 1 "cuda.cu"\n' + device
 
 
 def _scope(state: _SplitState, start: int, stop: int) -> None:
@@ -244,7 +274,7 @@ _OF_KERNELS = re.compile(
 )
 """Matches NVIDIA headers that only kernels use and that only nvcc can compile on the host side."""
 _DEVICE_HEADERS = re.compile(
-    r"[<\"](?:cuda_(?:fp16|bf16|fp8|fp4|fp6|pipeline|awbarrier)\w*\.h(?:pp)?|mma\.h|cooperative_groups.*|cub/.*|cuda/.*"
+    r"[<\"](?:cuda_(?:fp16|bf16|fp8|fp4|fp6|pipeline|awbarrier)\w*\.h(?:pp)?|mma\.h|cooperative_groups.*|cub/(?!device/).*|cuda/.*"
     r"|math_constants\.h|cuComplex\.h|curand\w*\.h|c?(?:math|float|limits|stdint|stddef|assert)(?:\.h)?|type_traits|utility|tuple|array"
     r"|limits|numeric|initializer_list|ATen/(?:AccumulateType|OpMathType)\.h|c10/util/(?:Half|BFloat16)\.h)[>\"]"
 )
@@ -274,7 +304,12 @@ def _device_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: 
     if not chunk.is_function:
         device = _without_static(raw).replace("__managed__", "__device__") if state.whole else raw
         state.emit(chunk.start, chunk.stop, device, _shadow(state, chunk, words))
-    elif "__host__" in words or state.on_host:
+        return
+    if chunk.words[:1] == ["template"] and not chunk.template and chunk.name in state.host_templates:
+        # A specialisation for the device needs its template there.
+        place, text = state.host_templates.pop(chunk.name)
+        state.device[place] = text
+    if "__host__" in words or state.on_host:
         state.emit(chunk.start, chunk.stop, raw, state.text.render(chunk.start, chunk.stop))
     else:
         replace: dict[int, str] = {}
@@ -344,6 +379,8 @@ def _plain_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: s
     both |= chunk.words[:2] in (["template", "using"], ["template", "concept"])
     if chunk.is_function:
         state.host_functions.add(chunk.name)
+        if chunk.template and chunk.body is not None and not state.host_only.search(raw) and "<<<" not in raw:
+            state.host_templates[chunk.name] = (len(state.device) + 1, raw)
     if chunk.is_type and (member := lambdas.first(state.tokens, chunk.start, chunk.stop)):
         raise UnsupportedSource("a __device__ lambda in a member function", state.text.line(member))
     if chunk.is_function and not state.on_host:  # on_host lambdas belong to the host's algorithms
@@ -378,6 +415,8 @@ def _plain_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: s
         host = None if re.search(r"=\s*(?:::)?\s*cuda\s*::", raw) else host
     elif re.match(r"using\b", raw) and _DEVICE_ONLY.search(raw):
         host = None
+    elif (named := re.fullmatch(r"using\s+std\s*::\s*(\w+)\s*;", raw)) and not device_std.has(named[1]):
+        device = None
     state.emit(chunk.start, chunk.stop, device, host)
 
 

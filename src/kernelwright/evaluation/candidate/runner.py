@@ -32,12 +32,13 @@ from kernelwright.backends.extension import Extension
 from kernelwright.backends.host_memory import HOST
 from kernelwright.backends.triton import triton_support
 from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
-from kernelwright.evaluation.candidate import fake_cuda, hidden_package, host_reads, watched_threads
+from kernelwright.evaluation.candidate import fake_cuda, hidden_package, host_reads, source_files, watched_threads
 from kernelwright.evaluation.candidate.audit_hook import Snoops, watch_forbidden
 from kernelwright.evaluation.candidate.captured_output import MAX_PRINT, Tail
 from kernelwright.evaluation.candidate.fresh_memory import FreshMemory
 from kernelwright.evaluation.candidate.patched_functions import Originals
-from kernelwright.evaluation.candidate.source_files import SourceFiles
+from kernelwright.evaluation.candidate.setup_modules import SetupModules
+from kernelwright.evaluation.candidate.source_files import SourceFiles, include_folders
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.program import weight_copies
@@ -181,6 +182,8 @@ class Runner:
         # A file and a line cache: candidates and torch.jit read their own source.
         with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(text)
+        source_files.write(header.get("files", ()), os.getcwd())
+        self._open_files([path for path, _ in header.get("files", ())])
         linecache.checkcache()
         sys.modules["candidate"] = module
         self.module = module
@@ -193,6 +196,13 @@ class Runner:
             raise NoEntryPoint(f"the candidate defines no {self.entry}")
         if header["gradients"]:
             module.__dict__[self.entry] = gradients.differentiated(module.__dict__[self.entry])
+
+    def _open_files(self, paths: Sequence[str]) -> None:
+        """Lets the candidate import its own packages, and the extensions that its `setup.py` describes."""
+        if any(path.endswith(".py") for path in paths):
+            sys.path.append(os.getcwd())
+        if "setup.py" in paths:
+            sys.meta_path.append(SetupModules(os.getcwd(), cpp_extension.load, self.runtime.unsupported))
 
     def candidate_class(self) -> Any:
         """Returns the candidate's object of the entry point's name."""
@@ -353,8 +363,11 @@ def patch_builds(runtime: Runtime) -> None:
     def load(name: str, sources: str | Sequence[str], *_args: Any, **kwargs: Any) -> Any:
         _known_options("load", kwargs)
         texts: dict[bool, list[str]] = {True: [], False: []}
-        files = {cuda: SourceFiles(kwargs.get("extra_include_paths")) for cuda in texts}
-        for source in [sources] if isinstance(sources, str) else sources:
+        paths = kwargs.get("extra_include_paths") or []
+        paths = [paths] if isinstance(paths, str) else list(paths)
+        flags = {True: kwargs.get("extra_cuda_cflags"), False: kwargs.get("extra_cflags")}
+        files = {cuda: SourceFiles([*paths, *include_folders(flags[cuda])]) for cuda in texts}
+        for source in [sources] if isinstance(sources, (str, os.PathLike)) else sources:
             is_cuda = str(source).endswith((".cu", ".cuh"))
             texts[is_cuda].append(files[is_cuda].text(str(source)))
         return load_inline(

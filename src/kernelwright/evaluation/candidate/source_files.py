@@ -53,3 +53,23 @@ class SourceFiles:
         if self.room < 0:
             raise ValueError("the source files of an extension hold more than 4 MB")
         return text
+
+
+def write(files: Sequence[tuple[str, str]], folder: str) -> None:
+    """Writes a candidate's further files into `folder`, at their relative paths. Raises `ValueError` for a path that
+    leads out of it."""
+    for path, content in files:
+        clean = os.path.normpath(path)
+        if os.path.isabs(clean) or clean.split(os.sep)[0] == ".." or clean in (".", "candidate.py"):
+            raise ValueError(f"a candidate's file may not be at {path!r}")
+        place = os.path.join(folder, clean)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(content)
+
+
+def include_folders(flags: Sequence[str] | None) -> list[str]:
+    """Returns the folders that compiler flags name with `-I`, in one word or in two."""
+    words = [word for flag in flags or () for word in str(flag).split()]
+    joined = [word[2:] for word in words if word.startswith("-I") and len(word) > 2]
+    return joined + [after for word, after in zip(words, words[1:], strict=False) if word == "-I"]

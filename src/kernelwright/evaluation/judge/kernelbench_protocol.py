@@ -89,6 +89,7 @@ def _load(session: CandidateClient, task: Task) -> None:
     candidate = session.candidate
     fields: dict[str, Any] = {
         "source": session.source,
+        "files": [[file.path, file.content] for file in candidate.sources[1:]],
         "entry_point": candidate.entry_point,
         "language": candidate.language,
     }

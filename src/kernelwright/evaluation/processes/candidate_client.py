@@ -111,6 +111,7 @@ class CandidateClient:
         header = {
             "kind": "load",
             "source": self.source,
+            "files": [[file.path, file.content] for file in self.candidate.sources[1:]],
             "entry_point": self.candidate.entry_point,
             "language": self.candidate.language,
             "gradients": wants_gradients(task.source),

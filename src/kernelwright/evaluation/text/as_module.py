@@ -71,10 +71,13 @@ def _wrapped(candidate: Candidate, cuda: bool, preferred: str) -> tuple[str, Fai
         return "", Failed("compile_error", reason)
     function = preferred if preferred in functions else functions[0]
     request = plain_extension_source("candidate", candidate.text, cuda)
+    flags = "" if cuda else ', extra_cflags=["-O2"]'
+    if len(candidate.sources) > 1:
+        flags += ', extra_include_paths=["."]'
     text = _WRAPPER.format(
         cpp=request.cpp_source,
         cuda=request.cuda_source,
-        flags="" if cuda else ', extra_cflags=["-O2"]',
+        flags=flags,
         entry=candidate.entry_point,
         function=function,
     )

@@ -143,6 +143,8 @@ def _built(call: ast.Call, seen: _Seen) -> BuildRequest:
     if any(k.arg in given for k in call.keywords):
         raise _Unknown
     given |= {str(k.arg): _literal(k.value, seen) for k in call.keywords}
+    if given.get("extra_include_paths"):
+        raise _Unknown  # the runner reads the headers
     return extension_request(**{name: _texts(given[name], seen) for name in _PARAMETERS if name in given})
 
 

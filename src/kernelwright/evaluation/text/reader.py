@@ -69,14 +69,15 @@ def essentials(candidate: Candidate, task: Task) -> dict[str, Any]:
 def advice(candidate: Candidate, task: Task, source: str) -> dict[str, Any]:
     """Returns the fields of `Advice`; `source` is the candidate's module."""
     build = first_build.first_build(source) if source else None
+    whole = "\n".join(file.content for file in candidate.sources)
     found = Advice(
         findings=tuple(static_rules.static_findings(candidate, task)),
         first_build=dataclasses.asdict(build) if build is not None else None,
-        starts_programs=mentions.starts_programs(candidate.text),
-        has_streams=mentions.has_streams(candidate.text),
-        tunes=mentions.tunes(candidate.text),
-        defined=mentions.device_functions(candidate.text),
-        sizes=mentions.declared_sizes(candidate.text, task.source),
+        starts_programs=mentions.starts_programs(whole),
+        has_streams=mentions.has_streams(whole),
+        tunes=mentions.tunes(whole),
+        defined=mentions.device_functions(whole),
+        sizes=mentions.declared_sizes(whole, task.source),
     )
     return found.model_dump(mode="json")
 

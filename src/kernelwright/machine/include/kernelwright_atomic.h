@@ -3,8 +3,28 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+namespace c10 {
+struct Half;
+struct BFloat16;
+}  // namespace c10
 template <class T>
-__device__ inline T gpuAtomicAdd(T* address, T value) { return atomicAdd(address, value); }
+struct kw_native {
+  using type = T;
+};
+template <>
+struct kw_native<c10::Half> {
+  using type = __half;
+};
+template <>
+struct kw_native<c10::BFloat16> {
+  using type = __nv_bfloat16;
+};
+template <class T>
+__device__ inline T gpuAtomicAdd(T* address, T value) {
+  using N = typename kw_native<T>::type;
+  N old = atomicAdd(reinterpret_cast<N*>(address), *reinterpret_cast<N*>(&value));
+  return *reinterpret_cast<T*>(&old);
+}
 __device__ inline long long gpuAtomicAdd(long long* address, long long value) {
   return (long long)atomicAdd((unsigned long long*)address, (unsigned long long)value);
 }
@@ -43,3 +63,12 @@ template <class T>
 __device__ inline T gpuAtomicMin(T* address, T value) {
   return kw_atomic_update(address, value, [](T a, T b) { return b != b || b < a ? b : a; });
 }
+namespace at::native {
+// ATen/native/cuda/KernelUtils.cuh: the pairs of 16-bit types that torch packs are a matter of speed.
+template <class T, class I>
+__device__ inline void fastAtomicAdd(T* tensor, I index, const I count, T value, bool) { gpuAtomicAdd(tensor + index, value); }
+template <class T, class I>
+__device__ inline void fastSpecializedAtomicAdd(T* tensor, I index, const I count, T value) {
+  gpuAtomicAdd(tensor + index, value);
+}
+}  // namespace at::native

@@ -22,6 +22,7 @@ using uchar = unsigned char;
 // Handles that a struct of the host's may hold beside what its kernel reads.
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
+typedef struct cudaArray* cudaArray_t;
 
 #ifndef CHAR_BIT
 #define CHAR_BIT 8
@@ -102,6 +103,9 @@ extern "C" __device__ void __assertfail(const char*, const char*, unsigned, cons
 #define C10_DEVICE __device__
 #define C10_HOST __host__
 #define C10_RESTRICT __restrict__
+#define C10_ALWAYS_INLINE __forceinline__ inline
+#define C10_LIKELY(x) (__builtin_expect(static_cast<bool>(x), 1))
+#define C10_UNLIKELY(x) (__builtin_expect(static_cast<bool>(x), 0))
 #define C10_LAUNCH_BOUNDS_1(a) __launch_bounds__(a)
 #define C10_LAUNCH_BOUNDS_2(a, b) __launch_bounds__(a, b)
 #define C10_WARP_SIZE 32
@@ -231,6 +235,14 @@ struct remove_cv<volatile T> {
 };
 template <class T>
 using remove_cv_t = typename remove_cv<T>::type;
+template <size_t Bytes, size_t Align = (Bytes < 16 ? Bytes : 16)>
+struct aligned_storage {
+  struct type {
+    alignas(Align) unsigned char data[Bytes];
+  };
+};
+template <size_t Bytes, size_t Align = (Bytes < 16 ? Bytes : 16)>
+using aligned_storage_t = typename aligned_storage<Bytes, Align>::type;
 template <class T>
 using decay_t = remove_cv_t<remove_reference_t<T>>;
 template <class T>

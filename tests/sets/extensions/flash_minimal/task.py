@@ -3,7 +3,8 @@ import math
 import torch
 import torch.nn as nn
 
-BATCH, HEADS, SEQ, DIM = 1, 2, 48, 32
+BATCH, HEADS, TILES, DIM = 1, 2, 3, 32
+SEQ = 16 * TILES
 
 
 class Model(nn.Module):

@@ -2,7 +2,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-BATCH, FEATURES, GROUPS = 10, 64, 8
+BATCH, GROUPS = 10, 8
+FEATURES = 8 * GROUPS
 
 
 class Model(nn.Module):

@@ -1,7 +1,8 @@
 import torch
 import torch.nn as nn
 
-M, N, K = 64, 96, 48
+ROWS, COLUMNS, DEPTH = 2, 3, 3
+M, N, K = 32 * ROWS, 32 * COLUMNS, 16 * DEPTH
 
 
 class Model(nn.Module):

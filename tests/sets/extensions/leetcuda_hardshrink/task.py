@@ -1,7 +1,8 @@
 import torch
 import torch.nn as nn
 
-ROWS, COLS = 24, 128
+ROWS, VECTORS = 24, 16
+COLS = 8 * VECTORS
 
 
 class Model(nn.Module):

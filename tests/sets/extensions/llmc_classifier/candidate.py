@@ -132,7 +132,7 @@ ext = load_inline(
     cuda_sources=cuda_src,
     functions=["fused_classifier"],
     with_cuda=True,
-    extra_cuda_cflags=["-O3", "-t=0"],
+    extra_cuda_cflags=["-O3", "-t=0", "-U__CUDA_NO_BFLOAT16_CONVERSIONS__"],
 )
 
 

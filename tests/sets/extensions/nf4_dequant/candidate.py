@@ -10,7 +10,12 @@ nf4 = load(
     sources=[os.path.join(folder, "csrc", f) for f in ("ops.cu", "kernels.cu", "pythonInterface.cpp")],
     extra_include_paths=[os.path.join(folder, "csrc")],
     extra_cflags=["-DBUILD_CUDA=1"],
-    extra_cuda_cflags=["-DBUILD_CUDA=1", "--use_fast_math"],
+    extra_cuda_cflags=[
+        "-DBUILD_CUDA=1",
+        "--use_fast_math",
+        "-U__CUDA_NO_HALF_CONVERSIONS__",
+        "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    ],
 )
 
 

@@ -1,7 +1,8 @@
 import torch
 import torch.nn as nn
 
-B, T, C = 2, 20, 48
+B, T, WARPS = 2, 20, 2
+C = 32 * WARPS
 
 
 class Model(nn.Module):

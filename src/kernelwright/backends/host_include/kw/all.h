@@ -1,10 +1,11 @@
 // Includes the whole stand-in, so that one precompiled header serves every candidate.
 #pragma once
 
-#include "cublas.h"
+#include "context.h"
 #include "autograd.h"
 #include "dispatch.h"
-#include "library.h"
+#include "graphs.h"
+#include "python.h"
 #include "pybind.h"
 
 extern template class std::vector<int64_t>;

@@ -30,6 +30,8 @@ void register_function(const char* name, const char* doc, const Parameter* param
                        Invoker invoker, void* function);
 void register_attribute(const char* name, const Arg& value);
 Value keep(const Value& value);
+// A default value that C++ made: what `fill` gives lives as long as the process.
+Value kept(const std::function<void(Result&)>& fill);
 
 template <class T, class = void>
 struct From;  // no specialisation: the type cannot be passed from Python here
@@ -60,6 +62,10 @@ struct From<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool
     return static_cast<T>(integer_from(v, k, static_cast<int64_t>(std::numeric_limits<T>::lowest()),
                                        static_cast<uint64_t>(std::numeric_limits<T>::max())));
   }
+};
+template <>
+struct From<c10::Generator> {
+  static c10::Generator get(const Value&, int) { fail_unsupported("torch.Generator as an argument"); }
 };
 template <class T>
 struct From<std::optional<T>> {

@@ -23,7 +23,7 @@ struct InSchema {
   };
 KW_IN_SCHEMA(at::Tensor, "Tensor") KW_IN_SCHEMA(int64_t, "int") KW_IN_SCHEMA(double, "float") KW_IN_SCHEMA(bool, "bool")
 KW_IN_SCHEMA(std::string, "str") KW_IN_SCHEMA(c10::Scalar, "Scalar") KW_IN_SCHEMA(c10::ScalarType, "ScalarType")
-KW_IN_SCHEMA(c10::Device, "Device")
+KW_IN_SCHEMA(c10::Device, "Device") KW_IN_SCHEMA(c10::Generator, "Generator")
 #undef KW_IN_SCHEMA
 template <class T>
 struct InSchema<std::optional<T>> {
@@ -154,3 +154,5 @@ class Library {
 #define KW_LIBRARY_IMPL_(space, k, id, variable) KW_LIBRARY(space, #k, id, variable)
 #define TORCH_LIBRARY_IMPL(space, k, variable) KW_LIBRARY_IMPL_(space, k, __COUNTER__, variable)
 #define TORCH_FN(function) (&function)
+#define TORCH_SELECTIVE_NAME(name) name
+#define TORCH_SELECTIVE_SCHEMA(schema) schema

@@ -88,6 +88,10 @@ struct arg {
   arg& noconvert(bool = true) { return *this; }
   arg& none(bool = true) { return *this; }
   arg_v operator=(const kw::Arg& value) const { return {{name, kw::keep(value.value), true}}; }
+  template <class T, std::enable_if_t<!std::is_convertible_v<const T&, kw::Arg> && !std::is_same_v<T, pybind11::none>, int> = 0>
+  arg_v operator=(const T& value) const {
+    return {{name, kw::kept([&](kw::Result& r) { give(r, value); }), true}};
+  }
   arg_v operator=(pybind11::none) const { return {{name, kw::Value{kw::NONE}, true}}; }
 };
 namespace literals {

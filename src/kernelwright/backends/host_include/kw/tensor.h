@@ -1,7 +1,7 @@
 // at::Tensor as a counted handle on a torch tensor that lives in the runner, with its metadata cached here.
 #pragma once
 
-#include "types.h"
+#include "checks.h"
 // kernelwright_accessor.h, shared with device code, is included before this header.
 
 namespace at {

@@ -66,15 +66,6 @@ inline BFloat16& operator/=(BFloat16& a, BFloat16 b) { return a = BFloat16(float
 std::ostream& operator<<(std::ostream& out, Half value);
 std::ostream& operator<<(std::ostream& out, BFloat16 value);
 
-template <class T>
-struct complex {
-  T real_;
-  T imag_;
-  constexpr complex(T real = T(), T imag = T()) : real_(real), imag_(imag) {}
-  constexpr T real() const { return real_; }
-  constexpr T imag() const { return imag_; }
-};
-
 enum class ScalarType : int8_t {
   Byte, Char, Short, Int, Long, Half, Float, Double, ComplexHalf, ComplexFloat, ComplexDouble, Bool, QInt8, QUInt8,
   QInt32, BFloat16, QUInt4x2, QUInt2x4, Bits1x8, Bits2x4, Bits4x2, Bits8, Bits16, Float8_e5m2, Float8_e4m3fn,
@@ -178,6 +169,8 @@ std::ostream& operator<<(std::ostream& out, DeviceType type);
 enum class Layout : int8_t { Strided = 0, Sparse = 1, SparseCsr = 2 };
 constexpr Layout kStrided = Layout::Strided, kSparse = Layout::Sparse;
 enum class MemoryFormat : int8_t { Contiguous = 0, Preserve = 1, ChannelsLast = 2, ChannelsLast3d = 3 };
+std::ostream& operator<<(std::ostream& out, Layout layout);
+std::ostream& operator<<(std::ostream& out, MemoryFormat format);
 
 template <class T>
 class ArrayRef {
@@ -338,6 +331,7 @@ struct TensorOptions {
   bool has_device() const { return device_ >= 0; }
   Layout layout() const { return kStrided; }
 };
+std::ostream& operator<<(std::ostream& out, const TensorOptions& options);
 template <class T>
 TensorOptions dtype() { return TensorOptions(CppTypeToScalarType<T>::value); }
 inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
@@ -414,43 +408,13 @@ using c10::TypeMeta;
 #define C10_CONCATENATE_(a, b) a##b
 #define C10_STRINGIZE(x) C10_STRINGIZE_(x)
 #define C10_STRINGIZE_(x) #x
-#define TORCH_CHECK_LINALG(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define TORCH_CHECK_ARG(condition, number, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define TORCH_CHECK_NOTNULL(x) (x)
-#define TORCH_WARN_DEPRECATION(...) ((void)0)
-#define AT_WARN(...) ((void)0)
 #define RECORD_FUNCTION(...) ((void)0)
 #define RECORD_FUNCTION_WITH_SCOPE(...) ((void)0)
 #define RECORD_USER_SCOPE(...) ((void)0)
 #define TORCH_API
-#define KW_CHECK(condition, ...)                                                                   \
-  do {                                                                                             \
-    if (!(condition)) ::c10::check_failed(__FILE__, __LINE__, #condition, ::c10::str(__VA_ARGS__)); \
-  } while (false)
-#define TORCH_CHECK(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define TORCH_CHECK_WITH(kind, condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define TORCH_CHECK_INDEX(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define TORCH_CHECK_VALUE(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define TORCH_CHECK_TYPE(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define TORCH_CHECK_NOT_IMPLEMENTED(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define TORCH_INTERNAL_ASSERT(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(condition, ...) ((void)0)
-#define AT_ASSERTM(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define AT_ASSERT(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
-#define AT_ERROR(...) ::c10::check_failed(__FILE__, __LINE__, "", ::c10::str(__VA_ARGS__))
-#define C10_THROW_ERROR(kind, message) ::c10::check_failed(__FILE__, __LINE__, "", message)
-#define TORCH_WARN(...) ((void)0)
-#define TORCH_WARN_ONCE(...) ((void)0)
-#define TORCH_CHECK_EQ(a, b) KW_CHECK((a) == (b))
-#define TORCH_CHECK_NE(a, b) KW_CHECK((a) != (b))
-#define TORCH_CHECK_GT(a, b) KW_CHECK((a) > (b))
-#define TORCH_CHECK_GE(a, b) KW_CHECK((a) >= (b))
-#define TORCH_CHECK_LT(a, b) KW_CHECK((a) < (b))
-#define TORCH_CHECK_LE(a, b) KW_CHECK((a) <= (b))
-
-namespace c10 {
-// std::numeric_limits below is specialised outside of this namespace.
-}
+#define TORCH_CUDA_CPP_API
+#define TORCH_CUDA_CU_API
+#define C10_CUDA_API
 namespace std {
 template <>
 class numeric_limits<c10::Half> {

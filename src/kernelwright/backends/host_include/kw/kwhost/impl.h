@@ -1,6 +1,8 @@
 // Shared by the sources of the host library (kwhost.so); candidates never include it.
 #pragma once
 
+#include <set>
+
 #include "../all.h"
 #include "guard.h"
 
@@ -25,6 +27,11 @@ int64_t returns_integer(const char* name, std::initializer_list<Arg> args);
 bool returns_bool(const char* name, std::initializer_list<Arg> args);
 at::Tensor& updates(const char* name, at::Tensor& target, std::initializer_list<Arg> args);
 void updates_all(const char* name, std::initializer_list<at::Tensor*> targets, std::initializer_list<Arg> args);
+
+// Work on a stream, as a graph keeps it. `captured` keeps it if the stream captures, and tells so.
+using Work = std::function<cudaError_t(cudaStream_t)>;
+bool captured(cudaStream_t stream, const Work& work);
+bool capturing();
 
 extern Callbacks callbacks;
 // Drops a launch that was being prepared when host code was left by a jump.

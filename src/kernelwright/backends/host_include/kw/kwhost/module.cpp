@@ -105,6 +105,19 @@ Value keep(const Value& v) {
   if (v.tag == TENSOR || v.tag == RAW_TENSORS) fail("a tensor cannot be a default argument here");
   return out;
 }
+Value kept(const std::function<void(Result&)>& fill) {
+  auto made = new Result;
+  fill(*made);
+  return made->value;
+}
+}  // namespace kw
+PyObject* kw_python_module(const PyModuleDef& definition) {
+  if (definition.m_methods && definition.m_methods->ml_name) kw::fail_unsupported("PyMethodDef: methods of a CPython module");
+  if (definition.m_slots && definition.m_slots->slot) kw::fail_unsupported("PyModuleDef_Slot: slots of a CPython module");
+  static char made;
+  return reinterpret_cast<PyObject*>(&made);
+}
+namespace kw {
 void bad_argument(int index, const char* wanted) {
   throw BadArgument("argument " + std::to_string(index + 1) + " must be " + wanted);
 }

@@ -1,113 +1,6 @@
-// Scalar types, checks, launches and the CUDA runtime API.
+// Launches and the CUDA runtime API.
 #include "gpu.h"
 #include "impl.h"
-
-namespace c10 {
-
-Half::Half(float value) {
-  _Float16 h = static_cast<_Float16>(value);
-  std::memcpy(&x, &h, 2);
-}
-Half::operator float() const {
-  _Float16 h;
-  std::memcpy(&h, &x, 2);
-  return static_cast<float>(h);
-}
-BFloat16::BFloat16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  if (value != value) x = 0x7FC0;
-  else x = static_cast<unsigned short>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
-BFloat16::operator float() const {
-  uint32_t bits = uint32_t(x) << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-std::ostream& operator<<(std::ostream& out, Half v) { return out << float(v); }
-std::ostream& operator<<(std::ostream& out, BFloat16 v) { return out << float(v); }
-
-const char* toString(ScalarType type) {
-  static const char* names[] = {"Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "ComplexHalf",
-                                "ComplexFloat", "ComplexDouble", "Bool", "QInt8", "QUInt8", "QInt32", "BFloat16",
-                                "QUInt4x2", "QUInt2x4", "Bits1x8", "Bits2x4", "Bits4x2", "Bits8", "Bits16",
-                                "Float8_e5m2", "Float8_e4m3fn", "Float8_e5m2fnuz", "Float8_e4m3fnuz", "UInt16",
-                                "UInt32", "UInt64", "Undefined"};
-  return names[static_cast<int>(type)];
-}
-std::ostream& operator<<(std::ostream& out, ScalarType type) { return out << toString(type); }
-size_t elementSize(ScalarType type) {
-  static const unsigned char sizes[] = {1, 1, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 1, 1, 4, 2, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1,
-                                        2, 4, 8, 0};
-  return sizes[static_cast<int>(type)];
-}
-std::string TypeMeta::name() const {
-  switch (type) {
-    case kFloat: return "float";
-    case kDouble: return "double";
-    case kLong: return "long";
-    case kInt: return "int";
-    case kBool: return "bool";
-    case kHalf: return "c10::Half";
-    case kBFloat16: return "c10::BFloat16";
-    default: return toString(type);
-  }
-}
-std::ostream& operator<<(std::ostream& out, TypeMeta meta) { return out << meta.name(); }
-ScalarType get_default_dtype_as_scalartype() { return kFloat; }
-TypeMeta get_default_dtype() { return TypeMeta(kFloat); }
-Device::Device(const std::string& text) : type_(kCPU), index_(-1) {
-  auto colon = text.find(':');
-  std::string kind = text.substr(0, colon);
-  if (kind == "cuda") type_ = kCUDA;
-  else if (kind != "cpu") kw::fail("Expected one of cpu, cuda device type at start of device string: " + text);
-  if (colon != std::string::npos) index_ = static_cast<DeviceIndex>(std::atoi(text.c_str() + colon + 1));
-}
-std::string Device::str() const {
-  std::string text = type_ == kCUDA ? "cuda" : type_ == kCPU ? "cpu" : "meta";
-  return index_ >= 0 ? text + ":" + std::to_string(index_) : text;
-}
-std::ostream& operator<<(std::ostream& out, const Device& device) { return out << device.str(); }
-std::ostream& operator<<(std::ostream& out, DeviceType type) { return out << Device(type).str(); }
-
-Text::Text() = default;
-Text::~Text() = default;
-std::string Text::take() { return std::move(text); }
-Text& Text::operator<<(const char* v) { text += v ? v : "(null)"; return *this; }
-Text& Text::operator<<(const std::string& v) { text += v; return *this; }
-Text& Text::operator<<(bool v) { text += v ? "1" : "0"; return *this; }
-Text& Text::operator<<(long v) { text += std::to_string(v); return *this; }
-Text& Text::operator<<(unsigned long v) { text += std::to_string(v); return *this; }
-template <class T>
-static std::string printed(const T& v) {
-  std::ostringstream out;
-  out << v;
-  return out.str();
-}
-Text& Text::operator<<(double v) { text += printed(v); return *this; }
-Text& Text::operator<<(ScalarType v) { text += toString(v); return *this; }
-Text& Text::operator<<(const Device& v) { text += v.str(); return *this; }
-Text& Text::operator<<(ArrayRef<int64_t> v) { text += printed(v); return *this; }
-
-void check_failed(const char* file, int line, const char* condition, const std::string& message) {
-  if (!message.empty()) throw Error(message);
-  throw Error(std::string("Expected ") + condition + " to be true, but got false. (" + file + ":" + std::to_string(line) + ")");
-}
-int64_t maybe_wrap_dim(int64_t dim, int64_t rank) {
-  int64_t bound = rank == 0 ? 1 : rank;
-  if (dim < -bound || dim >= bound)
-    throw Error("Dimension out of range (expected to be in range of [" + std::to_string(-bound) + ", " +
-                std::to_string(bound - 1) + "], but got " + std::to_string(dim) + ")");
-  return dim < 0 ? dim + bound : dim;
-}
-
-}  // namespace c10
-
-__half::operator float() const { return c10::Half(bits, c10::Half::from_bits()); }
-unsigned short __half::c10_bits(float v) { return c10::Half(v).x; }
-__nv_bfloat16::operator float() const { return c10::BFloat16(bits, c10::BFloat16::from_bits()); }
-unsigned short __nv_bfloat16::c10_bits(float v) { return c10::BFloat16(v).x; }
 
 namespace kw {
 
@@ -175,6 +68,17 @@ static void refuse_pinned(const void* const* args, const unsigned* sizes, int co
     }
 }
 
+static void issue(const char* kernel, const std::string& expression, const Config& config, cudaStream_t stream,
+                  const void* const* args, const unsigned* sizes, int count) {
+  if (gpu) {
+    gpu_launch(kernel, expression, config, stream, const_cast<void**>(args));
+    return;
+  }
+  refuse_pinned(args, sizes, count);
+  InRunner here;
+  if (callbacks.launch(kernel, expression.c_str(), &config, args, sizes, count)) throw_callback_error();
+}
+
 void launch(const char* kernel, const void* const* args, const unsigned* sizes, int count) {
   launch(kernel, Expression(""), args, sizes, count);
 }
@@ -191,14 +95,21 @@ void launch(const char* kernel, const Expression& instance, const void* const* a
   // Of a shape that no launch may have the machine says so itself, as a fault, which a sampled call is judged by.
   bool told = !gpu && problem.rfind("invalid configuration", 0) == 0;
   if (!problem.empty() && !told) fail_device("CUDA error: " + problem + " (kernel " + key + ")");
-  if (gpu) {
-    gpu_launch(kernel, expression, pending, pending_stream, raw_args ? raw_args : const_cast<void**>(args));
-    return;
+  const void* const* given = raw_args ? const_cast<const void* const*>(raw_args) : args;
+  if (capturing()) {
+    std::vector<std::string> held;
+    for (int k = 0; k < count; ++k) held.emplace_back(static_cast<const char*>(given[k]), sizes[k]);
+    std::vector<unsigned> lengths(sizes, sizes + count);
+    std::string name = kernel;
+    auto again = [=, config = pending](cudaStream_t stream) {
+      std::vector<const void*> places;
+      for (const std::string& one : held) places.push_back(one.data());
+      issue(name.c_str(), expression, config, stream, places.data(), lengths.data(), int(lengths.size()));
+      return cudaSuccess;
+    };
+    if (captured(pending_stream, again)) return;
   }
-  refuse_pinned(raw_args ? (const void* const*)raw_args : args, sizes, count);
-  InRunner here;
-  if (callbacks.launch(kernel, expression.c_str(), &pending, raw_args ? (const void* const*)raw_args : args, sizes, count))
-    throw_callback_error();
+  issue(kernel, expression, pending, pending_stream, given, sizes, count);
   if (told) fail_device("CUDA error: " + problem + " (kernel " + key + ")");
 }
 
@@ -461,6 +372,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   return answered(kw::callbacks.copy(to, from, bytes, kind));
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  auto again = [=](cudaStream_t s) { return cudaMemcpyAsync(to, from, bytes, kind, s); };
+  if (kw::capturing() && kw::captured(stream, again)) return cudaSuccess;
   if (!kw::gpu) return cudaMemcpy(to, from, bytes, kind);
   tell(to, from, bytes, kind);
   return told(bytes ? kw::gpu->cuMemcpyAsync(to, from, bytes, stream) : 0);
@@ -480,6 +393,8 @@ cudaError_t cudaMemset(void* address, int value, size_t bytes) {
   return cudaMemsetAsync(address, value, bytes, nullptr);
 }
 cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t stream) {
+  auto again = [=](cudaStream_t s) { return cudaMemsetAsync(address, value, bytes, s); };
+  if (kw::capturing() && kw::captured(stream, again)) return cudaSuccess;
   if (bytes && !address) return note(cudaErrorInvalidValue);
   if (kw::gpu) return told(bytes ? kw::gpu->cuMemsetD8Async(address, static_cast<unsigned char>(value), bytes, stream) : 0);
   if (!bytes) return cudaSuccess;

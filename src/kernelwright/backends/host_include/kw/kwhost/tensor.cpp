@@ -65,6 +65,7 @@ const Value* call(const char* name, const Value* args, int count, int* result_co
   for (int k = 0; k < count; ++k) lower(args[k], lowered);
   const Value* results = nullptr;
   InRunner here;
+  if (capturing() && !std::strstr(name, ":empty")) fail_unsupported("a torch operator while a CUDA graph is captured");
   if (callbacks.op(name, lowered.values.data(), count, &results, result_count)) throw_callback_error();
   return results;
 }
