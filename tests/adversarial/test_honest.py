@@ -1,7 +1,7 @@
 """Tests that honest candidates of different style are judged correct: no rule may reject an honest author.
 
 The first set is small and lies in this folder. The second, of `tests/sets/honest`, covers more families and is also
-judged on a GPU (`benchmarks/gpu_honest.py`). Its cases without needs are all judged here, about half a minute on two
+judged on a GPU (`benchmarks/gpu_honest.py`). Its cases without needs are all judged here, about two minutes on two
 cores.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
+from kernelwright.evaluation.judge import declared_sizes
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Evaluation, Task
 from kernelwright.tasks import candidate_from_text
@@ -31,7 +32,9 @@ HERE = {case.name: case for case in CASES if not case.needs}
 
 @pytest.fixture(scope="module")
 def evaluator(pool: Pool) -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(seed=6), pool=pool) as shared:
+    with pytest.MonkeyPatch.context() as patch, Evaluator(EvalOptions(seed=6), pool=pool) as shared:
+        # A sample at the declared size costs less than a whole run, and more rules could refuse a candidate there.
+        patch.setattr(declared_sizes, "SECONDS", 1.0)
         yield shared
 
 

@@ -109,6 +109,41 @@ def test_an_exception_after_a_question_decides_nothing(evaluator: Evaluator) -> 
     assert result.coverage.values == "none" and "not decided" in result.coverage.sizes[0].reason
 
 
+def test_values_of_sampled_blocks_are_compared(evaluator: Evaluator) -> None:
+    huge = BY_NAME["huge-scale"]
+    right = judged(evaluator, huge)
+    assert right.verdict == "correct" and right.coverage is not None
+    assert right.coverage.values == "sampled" and right.coverage.sizes[0].compared > 1000
+    for mutant in huge.mutants:
+        result = judged(evaluator, huge, mutant)
+        assert result.verdict == "wrong" and "output 0 differs at [65538, " in result.reason, mutant.name
+
+
+def test_a_grid_that_ends_before_the_output_does(evaluator: Evaluator) -> None:
+    text = TWICE.replace("CHECK", "").replace("(x.numel() + 255) // 256", "min((x.numel() + 255) // 256, 10_000_000)")
+    candidate = Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")
+    result = evaluator.evaluate(Task(task_id="t", source=LARGE), candidate)
+    assert result.verdict == "wrong" and result.reason.startswith("unwritten-output"), result.reason
+
+
+def test_a_read_out_of_bounds_where_all_that_was_read_is_known(evaluator: Evaluator) -> None:
+    task = LARGE.replace("x * 2", "(x > 0).to(torch.int8)")
+    text = TWICE.replace("CHECK", "").replace("float* y", "signed char* y")
+    text = text.replace("torch.empty_like(x)", "torch.empty_like(x, dtype=torch.int8)")
+    wrong = text.replace("y[i] = x[i] * 2", "y[i] = x[(int)(i >> 6) << 6 | (int)(i & 63)] > 0")
+    for source, verdict in ((text.replace("x[i] * 2", "x[i] > 0"), "correct"), (wrong, "runtime_error")):
+        candidate = Candidate(sources=(SourceFile(path="candidate.py", content=source),), language="cuda")
+        assert evaluator.evaluate(Task(task_id="t", source=task), candidate).verdict == verdict
+
+
+def test_a_whole_run_may_be_asked_for(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(declared_sizes, "SECONDS", 0.0)
+    relu = BY_NAME["relu"]
+    sampled = evaluator.evaluate(relu.task(), relu.candidate())
+    whole = evaluator.evaluate(relu.task(), relu.candidate(), EvalOptions(backend="cpu", trials=2, full_size=True))
+    assert [r.coverage.values for r in (sampled, whole) if r.coverage] == ["sampled", "all"]
+
+
 def test_small_sizes_compare_nothing_larger(evaluator: Evaluator) -> None:
     result = twice(evaluator, small_sizes=True)
     assert result.coverage is not None and result.coverage.values == "none"

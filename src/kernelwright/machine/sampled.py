@@ -49,6 +49,10 @@ class SampledRuntime(Runtime):
         """Atomic operations of all launches."""
         self.unknown_reads = 0
         """Launches that have read memory which nothing has written."""
+        self.sound = False
+        """True if inputs hold values that the task could give, so that a launch which reads written memory alone faults
+        on a GPU, too."""
+        self._guessed = False
         self.even_stores: float | None = None
         """The factor from what the last launch's sample has stored to what all its blocks store, if these store equally
         much; None where that cannot be told."""
@@ -112,6 +116,7 @@ class SampledRuntime(Runtime):
             self.left -= caught.instructions
             self._record(kernel, caught.instructions)
             self.faulted += 1
+            self._guessed = any(w.kind == "uninitialised-read" for w in caught.warnings)
             self.cut += caught.fault.kind == "instruction-budget"
             if self._sure(caught.fault, args):
                 self._blame(caught.fault, total)
@@ -133,7 +138,8 @@ class SampledRuntime(Runtime):
             return False
         if fault.kind in AT_ANY_VALUE:
             return True
-        return fault.kind in AT_KNOWN_VALUES and all(self.cannot_steer(a) for a in args)
+        known = self.sound and not self._guessed
+        return fault.kind in AT_KNOWN_VALUES and (known or all(self.cannot_steer(a) for a in args))
 
     def cannot_steer(self, argument: bytes) -> bool:
         """Tells whether an argument points to no memory with unknown integers, which could be used as indices."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -122,12 +123,16 @@ class OracleClient:
             facts["whole"],
         )
 
-    def elements(self, size: Workload, trial: Trial, outline: Outline, whole: bool, picked: Picked) -> Elements | str:
+    def elements(
+        self, size: Workload, trial: Trial, outline: Outline, picked: Picked, small: Sequence[Workload]
+    ) -> Elements | str:
         """Returns the reference at picked elements of an outlined call, or the reason why it cannot be computed.
 
-        `whole` allows a run on all of the inputs; else it is computed on some rows, and for the elements in these.
+        It is computed on some rows, and for the elements in these, if at one of the `small` sizes rows turn out to be
+        independent; without such sizes, on all of the inputs.
         """
-        asked = {**self._call(trial, trial.input_seed), "large": size.constants, "real": outline.real, "whole": whole}
+        asked = {**self._call(trial, trial.input_seed), "large": size.constants, "real": outline.real}
+        asked["small"] = [w.constants for w in small]
         asked |= {"shapes": outline.shapes, "outputs": [list(s) for s in picked.shapes], "noise": 0, "sign": 1}
         answer = self._ask({"kind": "elements", **asked}, picked.indices)
         if answer.header["problem"]:

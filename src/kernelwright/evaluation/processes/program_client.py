@@ -22,8 +22,11 @@ from kernelwright.evaluation.processes.pool import Child, ChildLimits
 from kernelwright.evaluation.processes.roles import Role
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import Outline, Picked, Trial, TrialData
+from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Finding
 
+UNBOUNDED = 1 << 60
+"""A launch's bound on thread instructions where time alone is to bound it."""
 OPEN_SECONDS = 20.0
 """Seconds that a device process may take to begin with a candidate on a busy machine."""
 
@@ -47,7 +50,8 @@ class ProgramClient(CandidateClient):
         self.sound = False
         """True while the device process may serve another candidate afterwards."""
         try:
-            link = self.device.open(soon(OPEN_SECONDS), memory_mb=options.memory_mb, rule=case.rule)
+            budget = UNBOUNDED if options.full_size else BUDGET
+            link = self.device.open(soon(OPEN_SECONDS), memory_mb=options.memory_mb, rule=case.rule, budget=budget)
             runner = self._runner(case, options, link)
         except BaseException:
             self.device.end()
@@ -108,6 +112,7 @@ class ProgramClient(CandidateClient):
         self._device(given, kind="weights", places=made.places, own=made.own if given else [], new=True)
         seed = trial.input_seed
         asked = {"shapes": outline.shapes, "exact": outline.exact, "call_seed": seed}
+        asked["sound"] = outline.state is not None and made.weights != "seed"
         places = self._device(outline.samples, kind="inputs", **asked).facts.places
         header = {"kind": "call", "values": [arguments], "places": places, "call_seed": seed}
         returned = self._ask(messages.Returned, header, (), "in its forward pass, at full size")

@@ -62,6 +62,7 @@ class ProgramDevice:
         """Sets the limit on memory, the library rule, and the kind of device."""
         self.blocks = DeviceMemory(int(header["memory_mb"]) << 20)
         self.runtime = MachineRuntime(self.blocks)
+        self.runtime.budget = int(header["budget"])
         self.glue = Glue(self.blocks, header["rule"])
 
     # The judge's messages.

@@ -115,6 +115,7 @@ class SampledDevice(ProgramDevice):
             if exact:
                 self.sampled.exact_blocks.add(block.address)
             places.append([block.address, sample.dtype, shape, strides, 0, 0])
+        self.sampled.sound = header["sound"]
         self.glue.begin()
         self.glue.doubtful = True
         self.runtime.begin_call()

@@ -162,7 +162,7 @@ class Oracle:
             source = sampled_elements.RepeatedInputs(samples, [tuple(s) for s in header["shapes"]])
         try:
             kept, places = [np.arange(len(k)) for k in wanted.indices], wanted.indices
-            if not (header["real"] and header["whole"]):
+            if header["small"]:
                 kept, places, values = self._by_rows(header, wanted, values, source)
             noise = (header["noise"], header["sign"]) if header["noise"] else None
             found = sampled_elements.outputs(model, values, places, seed, noise)
@@ -177,9 +177,14 @@ class Oracle:
     ) -> tuple[list[np.ndarray], list[np.ndarray], Any]:
         """Returns the positions of the wanted elements that some rows hold, their places there, and inputs of the
         rows."""
-        small, small_model = self._model(header)
-        call = task_inputs.make_inputs(small, header["distribution"], header["seed"])
-        cut = sampled_elements.division(call, small_model, header["call_seed"])
+        for constants in header["small"]:
+            small, small_model = self._model({**header, "constants": constants})
+            call = task_inputs.make_inputs(small, header["distribution"], header["seed"])
+            cut = sampled_elements.division(call, small_model, header["call_seed"])
+            if cut is not None:
+                break
+        else:
+            raise sampled_elements.NotComputed("the reference does not divide by rows")
         rows = wanted.rows()
         kept, places = wanted.within(rows)
         return kept, places, sampled_elements.rows_of(values, source, cut, rows)

@@ -20,6 +20,8 @@ from kernelwright.evaluation.reference import by_rows
 from kernelwright.tasks import inputs as task_inputs
 
 MOST_ROWS = 64
+MOST_SHORT_ROWS, SHORT = 1 << 14, 1 << 20
+"""The most rows where all of them together have at most `SHORT` elements of each output."""
 MOST_ROW_ELEMENTS = 8_000_000
 """The most elements of the inputs that are made for rows, and of those that all rows share."""
 
@@ -36,14 +38,15 @@ class Wanted:
     shapes: list[tuple[int, ...]]
 
     def rows(self) -> np.ndarray:
-        """Returns the outputs' wanted rows, at most `MOST_ROWS`, evenly chosen. Raises `NotComputed`."""
+        """Returns the outputs' wanted rows, evenly chosen if they are many. Raises `NotComputed`."""
         lengths = {shape[0] if shape else 0 for shape in self.shapes}
         if len(lengths) != 1 or not min(lengths):
             raise NotComputed("its outputs have no common rows")
         parts = [k // _row(shape) for k, shape in zip(self.indices, self.shapes, strict=True)]
         found = np.unique(np.concatenate(parts))
-        if len(found) > MOST_ROWS:
-            found = found[np.unique(np.linspace(0, len(found) - 1, MOST_ROWS).astype(np.int64))]
+        most = max(MOST_ROWS, min(MOST_SHORT_ROWS, SHORT // max(map(_row, self.shapes))))
+        if len(found) > most:
+            found = found[np.unique(np.linspace(0, len(found) - 1, most).astype(np.int64))]
         return found
 
     def within(self, rows: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -86,17 +89,15 @@ class RepeatedInputs:
         return sample[torch.from_numpy(at)]
 
 
-def division(values: Any, model: Any, seed: int) -> tuple[int, ...]:
-    """Returns the numbers of the inputs that are cut with the rows, found at a small size. Raises `NotComputed`."""
+def division(values: Any, model: Any, seed: int) -> tuple[int, ...] | None:
+    """Returns the numbers of the inputs that are cut with the rows, found at a small size; None if none are."""
     made = task_inputs.reference_outputs(model, values, None, seed)
 
     def run(part: Any) -> list[torch.Tensor]:
         return task_inputs.reference_outputs(model, part, torch.float64, seed)
 
     way = by_rows.find(values, made, run, by_rows.TRIED_ROWS, seed)
-    if way is None:
-        raise NotComputed("the reference does not divide by rows")
-    return way.cut
+    return way.cut if way is not None else None
 
 
 def rows_of(values: Any, source: RepeatedInputs | None, cut: Sequence[int], rows: np.ndarray) -> Any:
