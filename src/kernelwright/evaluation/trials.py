@@ -72,6 +72,35 @@ class TrialData:
         return max((_count(s) for s in self.shapes), default=0)
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Copies of device memory as bytes, in the order of memory, around what operators moved in a call."""
+
+    inputs: Sequence[TensorBytes] = ()
+    """Memory with moved inputs, as kernels found it."""
+    carried: Sequence[TensorBytes] = ()
+    """Memory with what kernels had stored and operators had moved, as kernels found it."""
+    sources: Sequence[TensorBytes] = ()
+    """What kernels had stored, before operators moved it."""
+    full: bool = False
+    """True if there was more than is kept."""
+
+
+@dataclass(frozen=True)
+class Movement:
+    """Counts what a reference has done for one output, in elements; the others depend on no input's values."""
+
+    unchanged: int
+    """Elements of an input, each at the place that it has there."""
+    rearranged: int
+    """Elements of an input at other places."""
+    computed: int
+    pieces: int
+    """The pieces in which moved elements follow one another as in their inputs, forwards or backwards."""
+    moved: np.ndarray | None = field(default=None, compare=False, repr=False)
+    """True for each element that is `unchanged` or `rearranged`, flat."""
+
+
 def _count(shape: tuple[int, ...]) -> int:
     total = 1
     for size in shape:

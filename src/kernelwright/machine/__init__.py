@@ -82,7 +82,9 @@ class Allocation:
     name: str
     writable: bool = True
     shadow: Shadow | None = None
-    """The written bytes, which the launch checks and marks. None: every byte is written."""
+    """The labels of its bytes, which the launch checks and marks. None: kernels have stored every byte."""
+    checked: bool = True
+    """False if all of it was written before its shadow began: then the launch only marks what it stores."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +315,7 @@ class Program:
         request.kernel = self._order[info.name]
         entries = (library.AllocationEntry * max(len(allocations), 1))()
         for entry, a in zip(entries, allocations, strict=False):
-            entry.address, entry.bytes, entry.flags = a.address, a.nbytes, int(a.writable)
+            entry.address, entry.bytes, entry.flags = a.address, a.nbytes, int(a.writable) | (0 if a.checked else 2)
             if a.shadow is not None:
                 entry.shadow = ctypes.pointer(a.shadow.entry)
         request.allocations, request.allocation = len(allocations), entries

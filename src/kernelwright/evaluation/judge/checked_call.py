@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelwright.evaluation.case import Case
-from kernelwright.evaluation.compare import on_host
+from kernelwright.evaluation.compare import moved_outputs, on_host
 from kernelwright.evaluation.judge import rules
 from kernelwright.evaluation.judge.attempt import Attempt, note_launches
 from kernelwright.evaluation.judge.verdict import call_verdict, machine_findings
@@ -63,6 +63,8 @@ def check_outputs(
         nearby=data.nearby,
     )
     name = trial.workload.name
+    bare = rules.unwritten(facts, name)
+    said = f"{bare.rule}: {bare.evidence}" if bare is not None else ""
     result = WorkloadResult(
         name=name,
         scope=trial.workload.scope,
@@ -74,13 +76,29 @@ def check_outputs(
         tolerance=outcome.tolerance,
         honest_error=outcome.honest_error,
         forgiven=outcome.forgiven,
-        passed=outcome.passed,
-        reason=outcome.reason,
+        passed=outcome.passed and bare is None,
+        reason="; ".join(part for part in (said, outcome.reason) if part),
     )
     returned = sum(len(t.data) for t in answer.tensors)
     if returned:
         attempt.stored_share = min(attempt.stored_share, sum(facts.facts.written.values()) / returned)
     guarded = rules.call_findings(facts, case.rule, data.largest_input, name, data.handed)
     guarded += rules.unfounded(facts, any(b.status == "ok" for b in client.builds), name)
-    unread = tuple(rules.never_read(facts, data.shapes, name))
-    settle(attempt, client, CheckedCall(facts, result, trial, data.largest_input, guarded, unread))
+    if result.passed and case.rule != "libraries" and rules.rejecting(guarded) is None:
+        guarded += _moved(client, trial, data, facts, case)
+    remarks = (*rules.never_read(facts, data.shapes, name), *([bare] if bare is not None else []))
+    settle(attempt, client, CheckedCall(facts, result, trial, data.largest_input, guarded, remarks))
+
+
+def _moved(client: CandidateClient, trial: Trial, data: TrialData, facts: Called, case: Case) -> list[Finding]:
+    """Checks whether torch's operators have done a task that only moves values."""
+    call_seed = trial.input_seed ^ 0x5EED
+    evidence = moved_outputs.moved_by_operators(
+        facts.origins or (),
+        facts.moved_bytes,
+        moved_outputs.Expected(data.exact, data.honest, data.handed),
+        rules.few(data.largest_input),
+        lambda: case.oracle.movements(trial, call_seed),
+        client.moved,
+    )
+    return [rules.moved_decoy(evidence, trial.workload.name)] if evidence else []

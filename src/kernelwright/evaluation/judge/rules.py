@@ -83,7 +83,7 @@ def call_findings(
     elif launches and not any(call.written.values()):
         found.append(_decoy("kernels ran but wrote to no tensor", workload))
     elif launches and facts.idle:
-        found.append(_decoy("kernels ran, but the outputs hold only what torch moved there from inputs", workload))
+        found.append(_decoy("kernels ran, but stored no element of the outputs", workload))
     return found
 
 
@@ -93,6 +93,12 @@ def _decoy(evidence: str, workload: str) -> Finding:
     `idle_kernels` decides over all calls.
     """
     return Finding(rule="decoy-kernel", evidence=evidence, severity="info", workload=workload)
+
+
+def moved_decoy(evidence: str, workload: str) -> Finding:
+    """Returns the finding about an output that torch's operators moved (`compare.moved_outputs`)."""
+    said = f"{evidence}, and moving is all that the task does for it"
+    return Finding(rule="decoy-kernel", evidence=said, severity="reject", workload=workload)
 
 
 def _reaching_out(facts: CallState, workload: str) -> list[Finding]:
@@ -107,14 +113,14 @@ _STRANGE = {"host": "the host uploaded after it had read values of the call", "g
 
 def _foreign(facts: CallState, largest_input: int) -> str:
     """Explains the way in which values of unknown origin reached the outputs; empty if none did."""
-    few = _few(largest_input)
+    bound = few(largest_input)
     for number, made in enumerate(facts.origins or ()):
         for label, meaning in _STRANGE.items():
-            if made.get(label, 0) > few:
+            if made.get(label, 0) > bound:
                 return f"output {number} holds {made[label]} elements that {meaning}"
-    if foreign := [i for i, numel in facts.foreign if numel > few]:
+    if foreign := [i for i, numel in facts.foreign if numel > bound]:
         return f"output {foreign[0]} holds values that neither a kernel nor glue made of a kernel's results"
-    if (strangers := facts.strangers) > few:
+    if (strangers := facts.strangers) > bound:
         return f"kernels were given {strangers} values that neither a kernel, nor an operator that was seen, has made"
     return ""
 
@@ -129,7 +135,8 @@ def _object_severity(rule: str) -> Any:
     return "warning" if rule == "patched-output" else "reject"
 
 
-def _few(largest_input: int) -> int:
+def few(largest_input: int) -> int:
+    """Returns the number of elements up to which torch's work in a call is glue."""
     return min(SMALL_OP, max(1, largest_input // 4))
 
 
@@ -139,7 +146,7 @@ def library_work(facts: CallState, largest_input: int, libraries: frozenset[str]
     An operator counts by a single large call, or by many small ones that together process more than half of the largest
     input's elements. Operators of `libraries`, which the policy allows, are summed by library, all others together.
     """
-    small = _few(largest_input)
+    small = few(largest_input)
     names: list[str] = []
     for name, numel in [*facts.operators, *facts.library_ops]:
         if numel > small and name not in names:
@@ -152,6 +159,15 @@ def library_work(facts: CallState, largest_input: int, libraries: frozenset[str]
     many = max(FEW_IN_ALL, largest_input // 2)
     over = [name for name, _, library in pieces if together[library if library in libraries else ""] > many]
     return names + [name for name in over if name not in names]
+
+
+def unwritten(facts: CallState, workload: str) -> Finding | None:
+    """Returns the finding about an output with elements that nothing has written; the device knows by its labels."""
+    for number, made in enumerate(facts.origins or ()):
+        if count := made.get("unwritten"):
+            evidence = f"output {number} has {count} of {sum(made.values())} elements that nothing has written"
+            return Finding(rule="unwritten-output", evidence=evidence, severity="fault", workload=workload)
+    return None
 
 
 def unfounded(facts: CallState, built: bool, workload: str) -> list[Finding]:

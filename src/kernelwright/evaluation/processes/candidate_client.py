@@ -25,7 +25,7 @@ from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTime
 from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.evaluation.processes.reader_client import Reading
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.evaluation.trials import TrialData
+from kernelwright.evaluation.trials import Kept, TrialData
 from kernelwright.records import Candidate, Finding, Task
 from kernelwright.tasks.reference import wants_gradients
 
@@ -100,6 +100,10 @@ class CandidateClient:
         self.level = self.child.level
         self.source = reading.source
         self.reading = reading
+
+    def moved(self) -> Kept:
+        """Returns copies of what operators have moved in the last call, where a device process keeps them."""
+        return Kept()
 
     @property
     def launch_ms(self) -> float:

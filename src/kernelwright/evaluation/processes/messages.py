@@ -175,6 +175,8 @@ class CallState(AnswerState):
     downloaded: _Count = 0
     uploaded: _Count = 0
     records: _Count = 0
+    moved_bytes: _Count = 0
+    """Bytes that operators have moved, as far as a device process has kept copies."""
 
 
 class Called(CallState):
@@ -206,6 +208,10 @@ class DeviceReport(AnswerState):
     downloaded: _Count = 0
     uploaded: _Count = 0
     records: _Count = 0
+    moved_bytes: _Count = 0
+    kept: tuple[_Count, _Count, _Count] = (0, 0, 0)
+    """The lengths of the lists of copies in an answer to `moved`."""
+    kept_full: bool = False
 
 
 class Exchanged(AnswerState):

@@ -12,11 +12,13 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
 from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.evaluation.trials import Elements, Outline, Picked, TaskPlan, Trial, TrialData, noise
+from kernelwright.evaluation.trials import Elements, Movement, Outline, Picked, TaskPlan, Trial, TrialData, noise
 from kernelwright.records import Task, Workload
 
 KEPT_BYTES = 16 << 20
 """Bytes of trials that a client caches, for candidates that are judged on equal inputs."""
+MOST_MOVEMENTS = 4
+"""The sizes of which a client remembers what the reference has moved."""
 ORACLE_SECONDS = 120.0
 ORACLE_MB = 12_288
 
@@ -30,6 +32,8 @@ class OracleClient:
         self.child: Child | None = None
         self._made: dict[str, TrialData] = {}
         """The last trials by their request, up to `KEPT_BYTES`."""
+        self._movements: dict[str, list[Movement]] = {}
+        """What the reference has moved, by the size's constants."""
 
     def _ask(self, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = ()) -> Frame:
         if self.child is None:
@@ -102,6 +106,18 @@ class OracleClient:
         call = self._call(trial, call_seed, randomise)
         answer = self._ask({"kind": "nearby", **call, "noise": seed, "sign": sign})
         return [t.array() for t in answer.tensors] if answer.header["worked"] else None
+
+    def movements(self, trial: Trial, call_seed: int) -> list[Movement]:
+        """Returns for each output what the reference has only moved there, at a trial's size."""
+        key = repr(trial.workload.constants)
+        if key not in self._movements:
+            answer = self._ask({"kind": "movement", **self._call(trial, call_seed)})
+            masks = [t.array().astype(bool) for t in answer.tensors]
+            told = zip(answer.header["outputs"], masks, strict=True)
+            self._movements[key] = [Movement(**facts, moved=mask) for facts, mask in told]
+            while len(self._movements) > MOST_MOVEMENTS:
+                del self._movements[next(iter(self._movements))]
+        return self._movements[key]
 
     def outline(self, size: Workload, trial: Trial, most_real: int = 0) -> Outline | str:
         """Returns the arguments of a call at `size`, with samples of a trial's values; or the reason why there are

@@ -21,7 +21,7 @@ from kernelwright.evaluation.processes.device_client import soon
 from kernelwright.evaluation.processes.pool import Child, ChildLimits
 from kernelwright.evaluation.processes.roles import Role
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.evaluation.trials import Outline, Picked, Trial, TrialData
+from kernelwright.evaluation.trials import Kept, Outline, Picked, Trial, TrialData
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Finding
 
@@ -92,6 +92,18 @@ class ProgramClient(CandidateClient):
         self._raise_for(called)
         return Answered(called, _in_order(returned, report.tensors))
 
+    def moved(self) -> Kept:
+        """Returns copies of what operators have moved in the last call. Raises `Failed`."""
+        before = self.seen
+        try:
+            answer = self._device(kind="moved")
+        finally:
+            self.seen = before
+        first, second, _ = answer.facts.kept
+        tensors = answer.tensors
+        lists = tensors[:first], tensors[first : first + second], tensors[first + second :]
+        return Kept(*lists, full=answer.facts.kept_full)
+
     def _raise_for(self, called: messages.Called) -> None:
         """Raises `Failed` for an operator that was refused, or that failed, after the candidate had recorded it."""
         if refusal := self._refusal():
@@ -139,7 +151,7 @@ class ProgramClient(CandidateClient):
         told |= {
             "origins": made,
             "problems": returned.facts.problems,
-            "idle": bool(made) and not any(map(_by_kernels, made)),
+            "idle": bool(made) and not any(one.get("kernel") or one.get("carried") for one in made),
         }
         self.last = called = messages.Called.model_construct(**{**told, **self._both(returned.facts), "kind": "called"})
         return called
@@ -214,11 +226,6 @@ class ProgramClient(CandidateClient):
             self._devices.give_back(self.device)
         else:
             self.device.end()
-
-
-def _by_kernels(origins: dict[str, int]) -> bool:
-    """Tells whether kernels made more of an output than moves of inputs did."""
-    return origins.get("kernel", 0) > origins.get("moved", 0) + origins.get("given", 0)
 
 
 def _count(tensor: TensorBytes) -> int:

@@ -4,8 +4,9 @@ It runs no code of the candidate but its kernels, on the functional machine. It 
 outputs. The judge writes inputs and weights here and reads outputs and facts from here; the candidate's process sees
 addresses.
 
-Messages of the judge: `open` (limits and the rule), `inputs`, `weights`, `finish`. Records of the candidate: see
-`_RECORDS`. A record that makes no sense, or names memory that the candidate does not have, is a fault of the candidate.
+Messages of the judge: `open` (limits and the rule), `inputs`, `weights`, `finish`, `moved`. Records of the candidate:
+see `_RECORDS`. A record that makes no sense, or names memory that the candidate does not have, is a fault of the
+candidate.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernelwright.builds import BuildResult
 from kernelwright.errors import DeviceError
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
-from kernelwright.evaluation.program import memory, origins
+from kernelwright.evaluation.program import memory, moved_labels, origins
 from kernelwright.evaluation.program.forms import Place
 from kernelwright.evaluation.program.glue import Glue, OperatorRefused
 from kernelwright.evaluation.program.machine_runtime import MachineRuntime, SampledMachine, label_stores
@@ -55,6 +57,8 @@ class ProgramDevice:
         """The first fault of the call, as a GPU's message; nothing runs after it."""
         self.modules: dict[str, Program] = {}
         self._inputs: list[tuple[Place, torch.Tensor]] = []
+        self._in_variables = memory.CONSTANT
+        """The most suspicious label of what was copied into variables of device code."""
         self._copies: Copies = []
         self.stream: RecordStream
 
@@ -134,8 +138,15 @@ class ProgramDevice:
         outputs = [self._output(p) for p in message.header["places"] or ()]
         mutated = [k for k, (p, t) in enumerate(self._inputs) if not same_bits(self.blocks.view(p), t)]
         report = self.report(facts, mutated)
-        report["origins"] = [origins.of(self.blocks, p, t, self.glue.work.moved) for p, t in outputs]
+        report["origins"] = [origins.of(self.blocks, p) for p, _ in outputs]
         return report, [wire.pack_tensor(t) for _, t in outputs]
+
+    def moved(self) -> tuple[dict[str, Any], list[Any]]:
+        """Returns the copies of memory in which operators have moved anything in the last call."""
+        kept = self.glue.work.moved
+        lists = (kept.inputs, kept.carried, kept.sources)
+        told = {"kept": [len(one) for one in lists], "kept_full": kept.full}
+        return told, [wire.pack_tensor(t) for one in lists for t in one]
 
     def report(self, facts: CallFacts, mutated: list[int]) -> dict[str, Any]:
         """Returns the facts of the call that ended."""
@@ -152,6 +163,7 @@ class ProgramDevice:
             "downloaded": work.downloaded,
             "uploaded": work.uploaded,
             "records": work.records,
+            "moved_bytes": work.moved.nbytes,
             "mutated": mutated,
             **self.state(),
         }
@@ -272,7 +284,7 @@ class ProgramDevice:
     def _downloaded(self, address: int, nbytes: int) -> None:
         work, block = self.glue.work, self.blocks.at(address)
         work.downloaded += nbytes
-        if block is None or block.labels is not None or block.label not in (memory.FIXED, memory.CONSTANT):
+        if block is None or block.mixed or block.label not in (memory.FIXED, memory.CONSTANT):
             work.reads += -(-nbytes // 4)
 
     def _upload(self, record: StreamRecord) -> None:
@@ -282,35 +294,30 @@ class ProgramDevice:
         work.uploaded += len(data)
         if work.reads:
             work.uploads += len(data) // 4
-        label = memory.HOST if work.reads else memory.CONSTANT
-        if self._variable(address, len(data)) is None:
-            self.blocks.write(address, len(data), label)
+        self._write(address, len(data), memory.HOST if work.reads else memory.CONSTANT)
         ctypes.memmove(address, bytes(data), len(data))
 
     def _fill(self, record: StreamRecord) -> None:
         address, value, nbytes = map(int, record.fields)
-        if self._variable(address, nbytes) is None:
-            self.blocks.write(address, nbytes, memory.CONSTANT)
+        self._write(address, nbytes, memory.CONSTANT)
         ctypes.memset(address, value & 0xFF, nbytes)
 
     def _copy(self, record: StreamRecord) -> None:
         to, source, nbytes = map(int, record.fields)
-        source_variable = self._variable(source, nbytes)
-        labels: torch.Tensor | int = memory.CONSTANT
-        if source_variable is None:
-            block = self.blocks.holding(source, nbytes)
-            at = source - block.address
-            labels = block.label if block.labels is None else block.labels[at : at + nbytes].clone()
-            if isinstance(labels, int) and labels == memory.GIVEN:
-                labels = memory.MOVED
-                self.glue.keep(block.flat[at : at + nbytes])
-        marks = block.shadow.marks(at, nbytes) if source_variable is None and block.shadow is not None else None
-        if self._variable(to, nbytes) is None:
-            self.blocks.write(to, nbytes, labels)
-            if marks is not None and not marks.all():  # unwritten bytes stay unwritten
-                self.blocks.holding(to, nbytes).unwrite(to, marks)
-                self.blocks.changed()
+        labels: np.ndarray | int = self._in_variables
+        if self._variable(source, nbytes) is None:
+            place: Place = [source, "uint8", [nbytes], [1], 0, 0]
+            self.glue.keep_sources([place])
+            labels = moved_labels.moved(self.blocks.written(source, nbytes))
+        self._write(to, nbytes, labels)
         ctypes.memmove(to, source, nbytes)
+
+    def _write(self, address: int, nbytes: int, labels: np.ndarray | int) -> None:
+        """Labels a range that is about to be written, of memory or of a variable of device code."""
+        if self._variable(address, nbytes) is None:
+            self.blocks.write(address, nbytes, labels)
+        else:
+            self._in_variables = max(self._in_variables, int(np.max(labels)))
 
     def _variable(self, address: int, nbytes: int) -> Program | None:
         """Returns the program whose variable holds a range of addresses, or None."""
@@ -339,6 +346,7 @@ class ProgramDevice:
         program = self.modules[module]
         if kernel not in program.kernels:
             raise BadAddress(f"the module has no kernel {str(kernel)[:100]!r}")
+        self.glue.keep_moved()
         before = dict(self.runtime.written())
         packed = [bytes.fromhex(a) for a in args]
         attributes = LaunchAttributes(bool(cooperative), tuple(cluster) if cluster else None)
@@ -460,6 +468,8 @@ def _obey(device: ProgramDevice, channel: Channel, message: Frame) -> None:
             answer = device.inputs(message)
         elif message.kind == "weights":
             answer = device.weights(message)
+        elif message.kind == "moved":
+            answer, tensors = device.moved()
         else:
             answer, tensors = device.finish(message)
     except StreamClosed:

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from kernelwright.evaluation.program import glue_table, memory, origins
+from kernelwright.evaluation.program import glue_table, memory, moved_labels, origins
 from kernelwright.evaluation.program.forms import Place, decode, dtype_of
 from kernelwright.evaluation.program.memory import DeviceMemory
+from kernelwright.evaluation.program.moved_labels import Execution, Move
 from kernelwright.evaluation.text import library_ops
 from kernelwright.evaluation.text.library_ops import owner
 from kernelwright.records import LibraryRule
@@ -22,9 +23,7 @@ from kernelwright.records import LibraryRule
 FEW_FIXED = 4096
 """A bound on the elements of weights that an operator may work on in a call, as in the sum of two biases."""
 SNAPSHOT_BYTES = 256 << 20
-"""A bound on the bytes kept to recognise kernels that only copy what operators moved."""
-SNAPSHOT_LEAST = 64
-"""The least elements of a moved tensor that is kept."""
+"""A bound on the bytes kept of a call to recognise kernels that only copy what operators moved."""
 
 
 class OperatorRefused(RuntimeError):
@@ -33,6 +32,31 @@ class OperatorRefused(RuntimeError):
     def __init__(self, name: str, rule: str) -> None:
         super().__init__(f"torch's operator {name} is refused on the device by the rule {rule}: write a kernel for it")
         self.name = name
+
+
+@dataclass
+class Snapshots:
+    """Copies of memory, as flat bytes in the order of memory, to tell what operators have moved."""
+
+    inputs: list[torch.Tensor] = field(default_factory=list)
+    """Blocks into which operators had moved inputs when a kernel was launched."""
+    carried: list[torch.Tensor] = field(default_factory=list)
+    """Blocks into which operators had moved what kernels had stored, when a kernel was launched."""
+    sources: list[torch.Tensor] = field(default_factory=list)
+    """What kernels had stored, as it was when operators moved it."""
+    full: bool = False
+    """True if a copy did not fit into `SNAPSHOT_BYTES`."""
+
+    def keep(self, among: list[torch.Tensor], memory: torch.Tensor) -> None:
+        """Adds a copy of memory to a list."""
+        self.full |= self.nbytes + memory.numel() > SNAPSHOT_BYTES
+        if not self.full:
+            among.append(memory.clone())
+
+    @property
+    def nbytes(self) -> int:
+        """Returns the bytes of all copies."""
+        return sum(t.numel() for t in (*self.inputs, *self.carried, *self.sources))
 
 
 @dataclass
@@ -52,20 +76,7 @@ class Work:
     downloaded: int = 0
     uploaded: int = 0
     """All bytes that went down and came up."""
-    moved: list[torch.Tensor] = field(default_factory=list)
-    """Copies of what operators moved out of inputs, flat, in row-major order."""
-
-    def kept(self) -> int:
-        return sum(t.numel() * t.element_size() for t in self.moved)
-
-
-@dataclass(frozen=True)
-class Execution:
-    """An operator that ran: its arguments, and what it returned."""
-
-    plain: list[Any]
-    named: dict[str, Any]
-    made: Any
+    moved: Snapshots = field(default_factory=Snapshots)
 
 
 class Glue:
@@ -101,17 +112,19 @@ class Glue:
         if not moved:
             self._allow(name, library, places, labels)
             self._account(library or name.split(".")[0], places, labels, results)
-        label = self._result_label(labels, moved, bool(hosts))
+        label = self._result_label(name, labels, moved, bool(hosts))
         written = _written(function, args, kwargs)
+        if moved:
+            self.keep_sources([p for p in places if not any(p is w for w in written)])
         call = self.execute(function, arguments, results, parts)
+        move = Move(name.split(".")[0], function, call, places, labels) if moved and call else None
         for place in results:
             if place is not None:
-                spread = _moved_labels(self.blocks, function, call, places, labels) if moved and call else None
-                self.blocks.mark(place, label if spread is None or list(spread.shape) != place[2] else spread)
-                if moved and call and label == memory.MOVED:
-                    self.keep(self.blocks.view(place))
+                spread = moved_labels.result(self.blocks, move, place[2]) if move is not None else None
+                self.blocks.mark(place, label if spread is None else spread)
         for place in written:
-            self._relabel(place, labels, places, label, moved)
+            known = move if not (hosts and self.work.reads) else None
+            self.blocks.mark(place, moved_labels.in_place(self.blocks, known, place) if known else label)
         return call.made if call is not None else None
 
     def execute(
@@ -152,7 +165,7 @@ class Glue:
             raise self._refusal(name)
         if self.rule == "libraries" or owner(library or plain) in allowed:
             return
-        fixed = all(label <= memory.FIXED and label != memory.KERNEL for label in labels)
+        fixed = all(label in (memory.UNWRITTEN, memory.CONSTANT, memory.FIXED) for label in labels)
         if fixed and (self.fresh_weights or all(label == memory.CONSTANT for label in labels)):
             return
         integers = not any(dtype_of(p[1]).is_floating_point or dtype_of(p[1]).is_complex for p in places)
@@ -177,31 +190,35 @@ class Glue:
         if not fixed:
             work.pieces[name] = work.pieces.get(name, 0) + numel
 
-    def _result_label(self, labels: list[int], moved: bool, host: bool) -> int:
+    def _result_label(self, name: str, labels: list[int], moved: bool, host: bool) -> int:
         if host and self.work.reads:
             return memory.HOST
+        if moved and glue_table.base_name(name) in glue_table.CREATES and len(labels) <= 1:
+            return memory.CONSTANT
         worst = max(labels, default=memory.CONSTANT)
-        if worst in (memory.CONSTANT, memory.FIXED, memory.HOST):
-            return worst
-        if not moved:
-            return memory.GLUE
-        return memory.MOVED if worst == memory.GIVEN else worst
+        if moved or worst == memory.HOST or all(label in (memory.CONSTANT, memory.FIXED) for label in labels):
+            return memory.AFTER_MOVE.get(worst, worst)
+        return memory.GLUE
 
-    def _relabel(self, place: Place, labels: list[int], places: list[Place], label: int, moved: bool) -> None:
-        """Labels what an operator has written in place: by a move that of its source, and else the result's."""
-        others = [lab for p, lab in zip(places, labels, strict=True) if p is not place]
-        if moved:
-            source = max(others, default=memory.CONSTANT)
-            label = memory.MOVED if source == memory.GIVEN else source
-            if label == memory.MOVED:
-                self.keep(self.blocks.view(place))
-        self.blocks.mark(place, label)
+    def keep_sources(self, places: Sequence[Place]) -> None:
+        """Keeps copies of what kernels have stored at places that an operator is about to move."""
+        if self.blocks.sparse:
+            return
+        for place in places:
+            if 0 not in place[2] and self.blocks.anything(place, memory.KERNEL):
+                view = self.blocks.view(place).resolve_conj().resolve_neg()
+                strides = view.stride()
+                order = sorted(range(view.dim()), key=lambda axis: -strides[axis])
+                there = view if view.is_contiguous() else view.permute(order)
+                self.work.moved.keep(self.work.moved.sources, _bytes(there))
 
-    def keep(self, tensor: torch.Tensor) -> None:
-        """Keeps a copy of what was moved out of an input, to recognise kernels that only copy it."""
-        nbytes = tensor.numel() * tensor.element_size()
-        if tensor.numel() >= SNAPSHOT_LEAST and self.work.kept() + nbytes <= SNAPSHOT_BYTES:
-            self.work.moved.append(tensor.contiguous().reshape(-1).clone())
+    def keep_moved(self) -> None:
+        """Keeps copies of the blocks into which operators have moved anything since the last launch."""
+        moved = {} if self.blocks.sparse else self.blocks.moved
+        for address, inputs in moved.items():
+            kept = self.work.moved
+            kept.keep(kept.inputs if inputs else kept.carried, self.blocks.blocks[address].flat)
+        moved.clear()
 
     def _host(self, parts: Sequence[bytearray]) -> Callable[[list[Any]], torch.Tensor]:
         def host(described: list[Any]) -> torch.Tensor:
@@ -230,6 +247,11 @@ class Glue:
         if key not in self._generators:
             self._generators[key] = torch.Generator().manual_seed(int(seed))
         return self._generators[key]
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.contiguous().reshape(-1)
+    return torch.view_as_real(flat).reshape(-1).view(torch.uint8) if flat.is_complex() else flat.view(torch.uint8)
 
 
 def _operator(name: str) -> Any:
@@ -268,29 +290,3 @@ def _written(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Pla
         if argument.alias_info is not None and argument.alias_info.is_write:
             found += origins.places([args[index] if index < len(args) else kwargs.get(argument.name)])
     return found
-
-
-def _moved_labels(
-    blocks: DeviceMemory, function: Any, call: Execution, places: list[Place], labels: list[int]
-) -> torch.Tensor | None:
-    """Returns the labels of a move's result, by moving the labels of its inputs; None where they are all one, or where
-    the operator does not work on labels."""
-    plain, named = call.plain, call.named
-    if not any(blocks.uniform(p) is None for p in places) and len(set(labels)) <= 1:
-        return None
-    if sum(1 for _ in tensors_in([*plain, *named.values()])) != len(places):
-        return None  # tensors of the host are among them
-    queue = iter([blocks.labels(p) if 0 not in p[2] else torch.empty(p[2], dtype=torch.uint8) for p in places])
-
-    def swapped(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return torch.where((t := next(queue)) == memory.GIVEN, memory.MOVED, t).to(torch.uint8)
-        return [swapped(v) for v in value] if isinstance(value, list) else value
-
-    try:
-        made = function(
-            *(swapped(v) for v in plain), **{k: v for k, v in named.items() if k not in ("dtype", "layout")}
-        )
-    except Exception:
-        return None
-    return made if isinstance(made, torch.Tensor) and made.dtype is torch.uint8 else None

@@ -29,6 +29,18 @@ INDEXING = frozenset(
     scatter scatter_add take take_along_dim""".split()
 )
 GLUE = ELEMENTWISE | REDUCTIONS | INDEXING
+CREATES = frozenset(
+    """zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill fill_ zero zero_ arange linspace
+    scalar_tensor rand randn randint randperm uniform_ normal_ eye tril_indices triu_indices rand_like randn_like
+    randint_like""".split()
+)
+"""Moves that take at most the form of a tensor, or one number."""
+CARRIES = frozenset(
+    """clone copy _to_copy contiguous cat stack concat concatenate hstack vstack dstack repeat tile expand_copy
+    permute_copy view_copy slice_scatter select_scatter constant_pad_nd lift_fresh_copy unfold flatten reshape
+    resolve_conj resolve_neg""".split()
+)
+"""Moves that work alike on the labels of what they move."""
 NEVER = frozenset("from_file _fw_primal _cuda_getCurrentRawStream".split())
 """Operators that no rule allows, since they reach past device memory."""
 

@@ -47,7 +47,7 @@ class SampledMachine(SampledRuntime):
 
 
 def label_stores(blocks: DeviceMemory, written: Iterable[tuple[int, int]], before: dict[int, int]) -> None:
-    """Labels as the kernel's the blocks into which a launch has stored; `before` has the bytes stored earlier."""
+    """Notes the blocks into which a launch has stored; `before` has the bytes stored earlier."""
     for address, nbytes in written:
         if nbytes > before.get(address, 0) and address in blocks.blocks:
             blocks.stored(address)

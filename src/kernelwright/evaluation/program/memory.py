@@ -22,11 +22,24 @@ from kernelwright.evaluation.program.forms import Place, dtype_of
 from kernelwright.machine import Allocation
 from kernelwright.machine.device_memory import POISON, Shadow
 
-UNWRITTEN, KERNEL, CONSTANT, FIXED, GIVEN, MOVED, GLUE, HOST = range(8)
-"""Labels of bytes, in the order of suspicion. KERNEL: stored by device code of the candidate. CONSTANT: made by
-operators that read no tensor. FIXED: a weight, or computed from weights only. GIVEN: an input. MOVED: an input, moved
-by operators. GLUE: computed by operators. HOST: uploaded by host code that had read values of the call."""
-LABELS = ("unwritten", "kernel", "constant", "fixed", "given", "moved", "glue", "host")
+UNWRITTEN, KERNEL, CARRIED, CONSTANT, FIXED, GIVEN, MOVED, GLUE, HOST = 0, *range(1, 17, 2)
+"""Labels of bytes, in the order of suspicion; odd as a shadow wants them. KERNEL: stored by device code of the
+candidate. CARRIED: that, moved by operators. CONSTANT: made by operators that read no tensor. FIXED: a weight, or
+computed from weights only. GIVEN: an input. MOVED: an input, moved by operators. GLUE: computed by operators. HOST:
+uploaded by host code that had read values of the call."""
+AFTER_MOVE = {KERNEL: CARRIED, GIVEN: MOVED}
+"""The labels that a move changes."""
+LABELS = {
+    UNWRITTEN: "unwritten",
+    KERNEL: "kernel",
+    CARRIED: "carried",
+    CONSTANT: "constant",
+    FIXED: "fixed",
+    GIVEN: "given",
+    MOVED: "moved",
+    GLUE: "glue",
+    HOST: "host",
+}
 GIVEN_LOW = (LOW + HIGH) // 2
 """Addresses from here on are chosen by the device process, for the judge's tensors; lower ones by the candidate's."""
 _PAGE = mmap.PAGESIZE
@@ -45,49 +58,55 @@ class OutOfMemory(RuntimeError):
 
 @dataclass
 class Block:
-    """One allocation. `labels` holds one label for each byte; None means that all bytes have `label`."""
+    """One allocation. Its bytes have `label`, but for those that its shadow gives another one."""
 
     address: int
     nbytes: int
     name: str = "tensor"
     label: int = UNWRITTEN
-    labels: torch.Tensor | None = None
+    mixed: bool = False
+    """True if the shadow may give bytes other labels than `label`."""
+    shadow: Shadow | None = None
+    """The labels of bytes written since all had `label`; None until a launch or a write needs one."""
     given: bool = False
     """True for the judge's inputs and weights, which the candidate cannot free."""
     floating: bool = True
     """True while all tensors over it are of a floating-point dtype; integers may steer addresses."""
     others: int = 0
     """The bytes that anything but a kernel has written, in all writes together."""
-    shadow: Shadow | None = None
-    """The bytes that something has written; None if all are."""
     flat: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8), repr=False)
 
-    def spread(self) -> torch.Tensor:
-        """Returns one label a byte, as a tensor that may be changed."""
-        if self.labels is None:
-            self.labels = torch.full((self.nbytes,), self.label, dtype=torch.uint8)
-        return self.labels
+    def labelled(self) -> Shadow:
+        """Returns the shadow, begun if there is none."""
+        if self.shadow is None:
+            self.shadow = Shadow(self.nbytes)
+        return self.shadow
 
     def mark(self, label: int) -> None:
         """Gives all bytes one label: something writes them all."""
-        self.label, self.labels, self.shadow = label, None, None
+        if self.mixed:
+            self.shadow = None
+        self.label, self.mixed = label, False
 
-    def suspect(self, labels: torch.Tensor | int) -> None:
+    def suspect(self, labels: np.ndarray | int) -> None:
         """Gives all bytes the most suspicious of their label and others: sparse memory has no room for one a byte."""
         self.label = max(self.label, labels if isinstance(labels, int) else int(labels.max()))
 
-    def unwrite(self, address: int, marks: np.ndarray) -> None:
-        """Notes which bytes of a range hold no written value: `marks` has 1 for each one that does."""
-        if self.shadow is None:
-            self.shadow = Shadow(self.nbytes)
-            self.shadow.mark(0, self.nbytes)
-        self.shadow.copy_from(address - self.address, marks)
+    def begin_write(self, first: int, unwritten: bool) -> Shadow:
+        """Returns the shadow for labels of bytes from `first` on; `unwritten`: some of these may be `UNWRITTEN`."""
+        shadow = self.labelled()
+        if unwritten and self.label != UNWRITTEN:
+            shadow.fold(self.label)
+            self.label = UNWRITTEN
+        shadow.changed(first)
+        self.mixed = True
+        return shadow
 
     def stored(self) -> None:
-        """Notes that a kernel has stored into the block, at the bytes that its shadow tells."""
-        self.label, self.labels = KERNEL, None
-        if self.shadow is not None and self.shadow.complete():
-            self.shadow = None
+        """Notes that a kernel has stored into the block; the launch has labelled the bytes in its shadow."""
+        self.mixed = True
+        if self.shadow is None or self.shadow.stored():
+            self.label, self.shadow, self.mixed = KERNEL, None, False
 
 
 class DeviceMemory:
@@ -98,6 +117,8 @@ class DeviceMemory:
         one label a block."""
         self.limit, self.sparse = limit, sparse
         self.blocks: dict[int, Block] = {}
+        self.moved: dict[int, bool] = {}
+        """The blocks into which operators have moved anything since the last launch, by address; True if inputs."""
         self.used = 0
         self._starts: list[int] = []
         self._table: list[Allocation] | None = None
@@ -116,7 +137,7 @@ class DeviceMemory:
         block.flat = torch.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype=torch.uint8)
         if label == UNWRITTEN and not self.sparse:
             ctypes.memset(address, POISON, nbytes)
-        if label == UNWRITTEN:
+        if label == UNWRITTEN and self.sparse:
             block.shadow = Shadow(nbytes, self.sparse)
         self.blocks[address] = block
         bisect.insort(self._starts, address)
@@ -138,6 +159,7 @@ class DeviceMemory:
         if block is None:
             return False
         block.flat = torch.empty(0, dtype=torch.uint8)
+        self.moved.pop(address, None)
         _libc().munmap(ctypes.c_void_p(address), ctypes.c_size_t(_rounded(block.nbytes)))
         self._starts.remove(address)
         self.used -= block.nbytes
@@ -179,65 +201,104 @@ class DeviceMemory:
         return torch._neg_view(tensor) if bits & 2 else tensor
 
     def labels(self, place: Place) -> torch.Tensor:
-        """Returns the label of each element at a place, as a view of the labels of their first bytes."""
+        """Returns the label of each element at a place: the most suspicious of its bytes', `UNWRITTEN` if any is that.
+        Raises `BadAddress`."""
+        _, dtype, sizes, *_ = place
+        if 0 in sizes:
+            return torch.empty(tuple(sizes), dtype=torch.uint8)
+        uniform = self.uniform(place)
+        if uniform is not None:
+            return torch.full(tuple(sizes), uniform, dtype=torch.uint8)
+        block, first = self._within(place)
+        marks = block.labelled().elements(first, sizes, place[3], dtype_of(dtype).itemsize)
+        found, least = marks[..., 0].copy(), marks[..., 0].copy()
+        for byte in range(1, marks.shape[-1]):
+            np.maximum(found, marks[..., byte], out=found)
+            np.minimum(least, marks[..., byte], out=least)
+        bare = least == 0
+        found[bare] = np.maximum(found[bare], block.label) if block.label else UNWRITTEN
+        return torch.from_numpy(found)
+
+    def _within(self, place: Place) -> tuple[Block, int]:
+        """Returns the block of a place and the offset of its first byte. Raises `BadAddress` if it leaves the block."""
         address, dtype, sizes, strides, offset, _ = place
-        if self.sparse:
-            return torch.full(tuple(sizes), self.holding(address, 1).label, dtype=torch.uint8)
         block, size = self.holding(address, 1), dtype_of(dtype).itemsize
         first = address - block.address + offset * size
-        return block.spread().as_strided(sizes, [s * size for s in strides], first)
+        last = first + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) * size + size
+        if first < 0 or last > block.nbytes or any(s < 0 for s in strides):
+            raise BadAddress(f"a tensor of {dtype} at {address:#x} is not in one block of device memory")
+        return block, first
 
     def mark(self, place: Place, labels: torch.Tensor | int) -> None:
-        """Labels the elements at a place."""
-        address, dtype, sizes, strides, offset, _ = place
+        """Labels the elements at a place: by one label, or by one for each. Raises `BadAddress`."""
+        _, dtype, sizes, strides, *_ = place
         if 0 in sizes:
             return
-        block, size = self.holding(address, 1), dtype_of(dtype).itemsize
+        block, first = self._within(place)
+        size = dtype_of(dtype).itemsize
         block.others += math.prod(sizes) * size
+        given = labels if isinstance(labels, int) else labels.numpy()
         if self.sparse:
-            block.suspect(labels)
-            return
-        first = address - block.address + offset * size
-        if isinstance(labels, int) and _covers(block, sizes, strides, first, size):
-            self._written(block)
-            block.mark(labels)
-            return
-        if block.shadow is not None:
-            block.shadow.elements(first, sizes, strides, size)[...] = 1
-        spread = block.spread()
-        for byte in range(size):
-            view = spread.as_strided(sizes, [s * size for s in strides], first + byte)
-            view.fill_(labels) if isinstance(labels, int) else view.copy_(labels)
+            block.suspect(given)
+        elif isinstance(given, int) and _covers(block, sizes, strides, first, size):
+            block.mark(given)
+        else:
+            shadow = block.begin_write(first, _any_unwritten(given))
+            shadow.elements(first, sizes, strides, size)[...] = given if isinstance(given, int) else given[..., None]
+        self._note_moved(block, given)
 
-    def write(self, address: int, nbytes: int, labels: torch.Tensor | int) -> None:
+    def write(self, address: int, nbytes: int, labels: np.ndarray | int) -> None:
         """Labels a range of bytes that is about to be written. Raises `BadAddress`."""
         block = self.holding(address, nbytes)
         block.others += nbytes
+        at = address - block.address
         if self.sparse:
             block.suspect(labels)
             if block.shadow is not None:
-                block.shadow.mark(address - block.address, nbytes)
-            return
-        if isinstance(labels, int) and nbytes == block.nbytes:
-            self._written(block)
+                block.shadow.mark(at, nbytes)
+        elif isinstance(labels, int) and nbytes == block.nbytes:
             block.mark(labels)
-            return
-        spread, at = block.spread(), address - block.address
-        if block.shadow is not None:
-            block.shadow.mark(at, nbytes)
-        spread[at : at + nbytes] = labels
+        elif nbytes:
+            shadow = block.begin_write(at, _any_unwritten(labels))
+            shadow.copy_from(at, labels if not isinstance(labels, int) else np.full(nbytes, labels, np.uint8))
+        self._note_moved(block, labels)
+
+    def _note_moved(self, block: Block, labels: np.ndarray | int) -> None:
+        """Notes a block whose labels have changed, and whether operators have moved anything there."""
+        self._table = None
+        found = (
+            {labels} if isinstance(labels, int) else {label for label in (MOVED, CARRIED) if (labels == label).any()}
+        )
+        if MOVED in found or CARRIED in found:
+            self.moved[block.address] = self.moved.get(block.address, False) or MOVED in found
+
+    def written(self, address: int, nbytes: int) -> np.ndarray | int:
+        """Returns the labels of a range of bytes; one number where all of its block have the same. Raises
+        `BadAddress`."""
+        block = self.holding(address, nbytes)
+        if not block.mixed:
+            return block.label
+        found = block.labelled().marks(address - block.address, nbytes)
+        found[found == 0] = block.label
+        return found
+
+    def anything(self, place: Place, label: int) -> bool:
+        """Tells whether any element at a place has a label."""
+        uniform = self.uniform(place)
+        return uniform == label if uniform is not None else bool((self.labels(place) == label).any())
 
     def stored(self, address: int) -> None:
         """Notes that a kernel has stored into the block at an address."""
         block = self.blocks.get(address)
-        if block is not None:
-            had = block.shadow
+        if block is None:
+            return
+        had = block.shadow
+        if not self.sparse:
             block.stored()
-            if block.shadow is not had:
-                self._table = None
-
-    def _written(self, block: Block) -> None:
-        if block.shadow is not None:
+        else:
+            block.label = KERNEL
+            block.shadow = had if had is not None and not had.complete() else None
+        if block.shadow is not had:
             self._table = None  # launches need the shadow no more
 
     def forget(self, block: Block) -> None:
@@ -254,14 +315,26 @@ class DeviceMemory:
         if 0 in place[2]:
             return CONSTANT
         block = self.holding(place[0], 1)
-        return block.label if block.labels is None else None
+        return None if block.mixed else block.label
 
     def table(self) -> list[Allocation]:
         """Returns all blocks for a launch, sorted by address."""
         if self._table is None:
             blocks = [self.blocks[a] for a in self._starts]
-            self._table = [Allocation(b.address, b.nbytes, b.name, shadow=b.shadow) for b in blocks]
+            self._table = [self._entry(b) for b in blocks]
         return self._table
+
+    def _entry(self, block: Block) -> Allocation:
+        """Returns a block for a launch, which labels what it stores; not where all is a kernel's. The shadow of sparse
+        memory only tells what is written."""
+        if self.sparse:
+            return Allocation(block.address, block.nbytes, block.name, shadow=block.shadow)
+        shadow = None if block.label == KERNEL and not block.mixed else block.labelled()
+        return Allocation(block.address, block.nbytes, block.name, shadow=shadow, checked=block.label == UNWRITTEN)
+
+
+def _any_unwritten(labels: np.ndarray | int) -> bool:
+    return labels == UNWRITTEN if isinstance(labels, int) else not labels.all()
 
 
 def _typed(flat: torch.Tensor, kind: torch.dtype) -> torch.Tensor:

@@ -52,9 +52,6 @@ class TracingGlue(Glue):
         """Runs nothing."""
         return None
 
-    def keep(self, tensor: Any) -> None:
-        """Keeps nothing: there are no values."""
-
     def run(self, name: str, library: str, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]) -> Any:
         """Labels what an operator would write. Raises `OperatorRefused`, and `Untraceable` for a library's operator,
         or for one that indexes by values which the call computes."""
@@ -72,7 +69,7 @@ class TracingGlue(Glue):
     def _computed_index(self, place: Place) -> bool:
         kind = dtype_of(place[1])
         floating = kind.is_floating_point or kind.is_complex
-        return not floating and self._label(place) in (memory.KERNEL, memory.GLUE, memory.UNWRITTEN)
+        return not floating and self._label(place) in (memory.KERNEL, memory.CARRIED, memory.GLUE, memory.UNWRITTEN)
 
 
 @dataclass(frozen=True)
@@ -350,7 +347,7 @@ class TracingDevice(ProgramDevice):
         if self._variable(source, nbytes) is None:
             label = self.glue._label([source - spots[1][1], "uint8", [1], [1], spots[1][1], 0])
         if self._variable(to, nbytes) is None:
-            self.blocks.write(to, nbytes, memory.MOVED if label == memory.GIVEN else label)
+            self.blocks.write(to, nbytes, memory.AFTER_MOVE.get(label, label))
         self._note(messages.CopyStep(to=spots[0], source=spots[1], nbytes=nbytes))
 
     def _seed(self, record: StreamRecord) -> None:

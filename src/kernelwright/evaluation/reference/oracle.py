@@ -6,12 +6,13 @@ oracle serves one task, for as many trials as the judge asks.
 
 It also runs the null-kernel gate's requests of the reference: reruns on fewer inputs, and the lint.
 
-Messages in: `plan`, `trial`, `nearby`, `outline`, `elements`, `shortcuts`, `lint`. Out: `ready`, `planned`, `tried`,
-`moved`, `outlined`, `computed`, `shortcut`, `linted`, `failed`.
+Messages in: `plan`, `trial`, `nearby`, `movement`, `outline`, `elements`, `shortcuts`, `lint`. Out: `ready`,
+`planned`, `tried`, `moved`, `movement`, `outlined`, `computed`, `shortcut`, `linted`, `failed`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import io
 import sys
@@ -24,7 +25,7 @@ import torch
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
-from kernelwright.evaluation.reference import sampled_elements
+from kernelwright.evaluation.reference import movement, sampled_elements
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import lint, probe, shortcuts
@@ -99,6 +100,15 @@ class Oracle:
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
         moved = task_inputs.nearby_outputs(model, {}, values, header["call_seed"], header["noise"], header["sign"])
         return {"worked": moved is not None}, tuple(wire.pack_tensor(t) for t in moved or ())
+
+    def movement(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
+        """Returns for each output what the reference has only moved there, and where."""
+        header = message.header
+        namespace, model = self._model(header)
+        values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
+        told, masks = movement.movements(model, values, header["call_seed"])
+        facts = [{k: v for k, v in dataclasses.asdict(one).items() if k != "moved"} for one in told]
+        return {"outputs": facts}, tuple(wire.pack_tensor(t) for t in masks)
 
     def outline(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
         """Returns the arguments of a call at a size that is too large to make, each with a few values of a smaller
@@ -249,6 +259,9 @@ def serve(channel: Channel, level: str) -> None:
             elif message.kind == "nearby":
                 facts, tensors = oracle.nearby(message)
                 channel.send({"kind": "moved", **facts}, tensors)
+            elif message.kind == "movement":
+                facts, tensors = oracle.movement(message)
+                channel.send({"kind": "movement", **facts}, tensors)
             elif message.kind == "outline":
                 facts, tensors = oracle.outline(message)
                 channel.send({"kind": "outlined", **facts}, tensors)

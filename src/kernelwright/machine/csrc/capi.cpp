@@ -174,11 +174,13 @@ void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool
   l.regions.push_back(std::move(r));
 }
 
-void add_shadow(Launch& l, Region& r, KwShadow* shadow) {
+void add_shadow(Launch& l, Region& r, KwShadow* shadow, bool checked) {
   if (!shadow || shadow->whole >= r.bytes) return;
   if (shadow->bytes != r.bytes) invalid("the shadow of '" + r.name + "' has another size than its memory");
   r.shadow = shadow;
+  r.checked = checked;
   l.shadowed = true;
+  l.checked |= checked;
 }
 
 // The kernel's own cluster size, or the launch's; they must agree.
@@ -279,8 +281,8 @@ using namespace kw;
 extern "C" {
 struct KwAllocation {
   uint64_t address, bytes;
-  uint64_t flags;  // 1: may be written
-  KwShadow* shadow;  // of written bytes; null: all of them are
+  uint64_t flags;  // 1: may be written; 2: all of it was written before its shadow began
+  KwShadow* shadow;  // labels of its bytes; null: kernels have stored them all
 };
 
 struct KwLaunch {
@@ -341,7 +343,7 @@ void* kw_launch(void* p, const KwLaunch* a) {
       size_t before = l.regions.size();
       add_region(l, a->allocation[i].address, a->allocation[i].bytes, string(name, end), (int)i,
                  a->allocation[i].flags & 1);
-      if (l.regions.size() > before) add_shadow(l, l.regions.back(), a->allocation[i].shadow);
+      if (l.regions.size() > before) add_shadow(l, l.regions.back(), a->allocation[i].shadow, !(a->allocation[i].flags & 2));
       name = end + 1;
     }
     check_cluster(l, a->cluster);
@@ -355,7 +357,7 @@ void* kw_launch(void* p, const KwLaunch* a) {
     if (heap.is_open()) {
       add_region(l, heap.begin(), heap.bytes(), "device heap", -1, true);
       l.regions.back().heap = true;
-      add_shadow(l, l.regions.back(), heap.shadow());
+      add_shadow(l, l.regions.back(), heap.shadow(), true);
     }
     std::sort(l.regions.begin(), l.regions.end(), [](const Region& x, const Region& y) { return x.begin < y.begin; });
     for (size_t i = 1; i < l.regions.size(); i++)

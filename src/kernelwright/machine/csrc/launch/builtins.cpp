@@ -158,7 +158,10 @@ bool write_generic(Warp& w, int lane, u64 address, const void* from, u64 bytes) 
   u8* to = const_cast<u8*>(memory_at(w, lane, address, room));
   if (!to || room < bytes || address >> 60 == PARAM_WINDOW >> 60) return false;
   std::memcpy(to, from, bytes);
-  if (address >> 60 == 0) note_written(*w.launch, address, bytes);
+  if (address >> 60 == 0) {
+    note_written(*w.launch, address, bytes);
+    if (Region* r = find_region(*w.launch, address)) r->written += bytes;
+  }
   if (w.launch->watch) w.launch->watch->filled(reinterpret_cast<const char*>(to), bytes);
   return true;
 }

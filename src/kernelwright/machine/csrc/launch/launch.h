@@ -28,7 +28,8 @@ struct Region {
   u64 written = 0, read = 0;
   std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
   bool unmarked = false;                     // too large for marks
-  KwShadow* shadow = nullptr;                // of written bytes; null: all of them are
+  KwShadow* shadow = nullptr;                // labels of its bytes; null: kernels have stored them all
+  bool checked = false;                      // label 0 means that nothing has written the byte
 };
 
 struct Counters {
@@ -51,7 +52,7 @@ struct Launch {
   u64 sample = 0;  // run only about so many blocks; 0: all
   u64 blocks_run = 0;
   std::vector<Region> regions;  // sorted by address
-  bool shadowed = false;        // some region has a shadow
+  bool shadowed = false, checked = false;  // some region has a shadow; and one whose reads are checked
   std::vector<u32> hints;       // per memory site: region last hit
   std::vector<u8> params;
   u8 *shared = nullptr, *local = nullptr;  // of the block that runs now

@@ -269,7 +269,8 @@ void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, b
   else
     in_space(w, in, m, bytes, space == Space::Const ? Space::Global : space, write);
   if (watch) watch->access(w, in, m, bytes, write, update);
-  if (w.launch->shadowed && (w.access.space == Space::Global || w.access.space == Space::Generic))
+  if ((write ? w.launch->shadowed : w.launch->checked) &&
+      (w.access.space == Space::Global || w.access.space == Space::Generic))
     track_lanes(w, in, m, bytes, !write || update, write);
 }
 }  // namespace kw

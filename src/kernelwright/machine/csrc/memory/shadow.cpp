@@ -28,9 +28,13 @@ void warn_unwritten(Warp& w, const Inst* in, int lane, const Region& r, u64 addr
 
 template <u32 BYTES>
 bool written_here(const u8* s, u32) {
-  u8 full[BYTES];
-  std::memset(full, 1, BYTES);
-  return !std::memcmp(s, full, BYTES);
+  constexpr u64 full = 0x0101010101010101ull;
+  u64 v[(BYTES + 7) / 8];
+  std::fill_n(v, (BYTES + 7) / 8, full);
+  std::memcpy(v, s, BYTES);
+  u64 and_of = full;
+  for (u64 one : v) and_of &= one;
+  return and_of == full;
 }
 template <u32 BYTES>
 void mark_here(u8* s, u32) {
@@ -51,7 +55,7 @@ void gather(Warp& w, const Inst* in, u32 m, u32 bytes, bool reads, bool writes) 
     Region* g = common ? common : find_region(*w.launch, address);
     if (!g || !g->shadow) continue;
     u8* s = shadow_at(*g, address);
-    if (!told && !WRITTEN(s, bytes)) warn_unwritten(w, in, i, *g, address), told = true;
+    if (!told && g->checked && !WRITTEN(s, bytes)) warn_unwritten(w, in, i, *g, address), told = true;
     if (writes) MARK(s, bytes);
   }
 }
@@ -81,12 +85,12 @@ bool all_written(const u8* shadow, u64 bytes) {
     and_of &= v;
   }
   for (; i < bytes; i++) and_of &= full * shadow[i];
-  return and_of == full;
+  return (and_of & full) == full;
 }
 
 void track_lanes(Warp& w, const Inst* in, u32 m, u32 bytes, bool reads, bool writes) {
   const Access& x = w.access;
-  if (x.region && !x.region->shadow) return;
+  if (x.region && (writes ? !x.region->shadow : !x.region->checked)) return;
   if (!x.region || x.kind == Access::Gather || (reads && writes)) return track_gather(w, in, m, bytes, reads, writes);
   u64 base = (u64)x.base, count = x.kind == Access::Contiguous ? (u64)bytes * LANES : bytes;
   u8* s = shadow_at(*x.region, base);
@@ -99,7 +103,7 @@ void track_lanes(Warp& w, const Inst* in, u32 m, u32 bytes, bool reads, bool wri
 void track_range(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, bool reads, bool writes) {
   Region* r = w.launch->shadowed ? find_region(*w.launch, address) : nullptr;
   if (!r || !r->shadow || !bytes) return;
-  if (reads && !all_written(shadow_at(*r, address), bytes)) warn_unwritten(w, in, lane, *r, address);
+  if (reads && r->checked && !all_written(shadow_at(*r, address), bytes)) warn_unwritten(w, in, lane, *r, address);
   if (writes) std::memset(shadow_at(*r, address), 1, bytes);
 }
 
@@ -117,6 +121,13 @@ void note_written(Launch& l, u64 address, u64 bytes, bool written) {
 }
 
 void advance(KwShadow& s) {
-  if (s.whole < s.bytes) s.whole += first_unwritten(s.written + s.whole, s.bytes - s.whole);
+  constexpr u64 kernels = 0x0101010101010101ull;
+  u64 at = s.whole;
+  for (u64 v; at + 8 <= s.bytes; at += 8) {
+    std::memcpy(&v, s.written + at, 8);
+    if (v != kernels) break;
+  }
+  while (at < s.bytes && s.written[at] == 1) at++;
+  s.whole = at;
 }
 }  // namespace kw

@@ -1,5 +1,5 @@
-// The shadow of device memory: for each byte of a region, whether something has written it. The host owns the shadow,
-// and it outlives launches. Reads of unwritten bytes are found by it, never by the bytes' value.
+// The shadow of device memory: for each byte of a region, a label of who has written it. The host owns the shadow, and
+// it outlives launches. Reads of unwritten bytes are found by it, never by the bytes' value.
 #pragma once
 #include <cstdint>
 
@@ -7,9 +7,9 @@
 
 extern "C" {
 struct KwShadow {
-  uint8_t* written;  // a byte a byte: 0 where nothing has written, else 1
+  uint8_t* written;  // a byte a byte: 0 nobody since the shadow began, 1 a kernel, else the host's odd labels
   uint64_t bytes;
-  uint64_t whole;  // the first `whole` bytes are known as written
+  uint64_t whole;  // the first `whole` bytes are known as a kernel's
 };
 }
 
@@ -22,7 +22,7 @@ void track_range(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, bool
 // A texel of an array, at a byte of it.
 void track_array(Warp& w, const Inst* in, int lane, KwShadow& s, u64 offset, u64 bytes, bool write);
 void note_written(Launch& l, u64 address, u64 bytes, bool written = true);
-// Whether all of these shadow bytes say so.
+// Whether all of these bytes are written: labels are odd.
 bool all_written(const u8* shadow, u64 bytes);
 void advance(KwShadow& s);  // moves `whole` as far as it goes
 }  // namespace kw
