@@ -297,6 +297,8 @@ def _load_operators() -> None:
             bool((x == x).all())
 
 
+HUGE_BYTES = 1 << 31
+"""A task whose tensors have more bytes competes with itself for the device's memory."""
 PROBE_CALLS, PROBES = 16, 25
 
 
@@ -308,6 +310,13 @@ def launch_cost(device: Device) -> float:
     """
     probes = [device.measure([lambda: torch.cuda._sleep(0)] * PROBE_CALLS)[1].device_ms for _ in range(PROBES)]
     return statistics.median(probes)
+
+
+def spare(name: str) -> None:
+    """Returns memory that torch has cached to the device, if it is more than `HUGE_BYTES`: other processes need it for
+    the same task."""
+    if name == "cuda" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > HUGE_BYTES:
+        torch.cuda.empty_cache()
 
 
 def give_back(name: str, everything: bool = False) -> None:

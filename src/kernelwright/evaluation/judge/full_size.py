@@ -122,6 +122,8 @@ def _on_the_gpu(case: Case, gpu: Gpu, exclusive: bool, first: First | None) -> A
     attempt, lost = _with_headroom(lambda: tried(exclusive))
     attempt.waited += before + lost
     if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
+        if attempt.failed.cause == "memory":
+            gpu.more_headroom(case.task.content_hash, 0)
         attempt = _second(attempt, tried(exclusive=True))
     if why:
         attempt.note(replayed=f"no: {why}"[:300])
@@ -344,7 +346,7 @@ def _prepare(bench: GpuCase, randomise: bool) -> None:
         _prepare(bench, randomise=False)
         return
     if bench.timed:
-        bench.baseline("construct", **model, handle=answer.header["aside"], nbytes=answer.header["nbytes"])
+        bench.baseline("construct", **model, handle=answer.header["aside"], nbytes=answer.header["aside_nbytes"])
 
 
 def _asked_to_prepare(bench: GpuCase) -> Frame:

@@ -361,7 +361,7 @@ class Gpu:
         that was used last. With `exclusive`, no other judgement of this process has a seat, or memory of its own,
         meanwhile."""
         with self._next, self._left:  # first come, first served, also for a judgement that wants all seats
-            number = len(HEADROOMS) if exclusive else self._needs.get(key, 0)
+            number = max(self._needs.get(key, 0), len(HEADROOMS) if exclusive else 0)
             headroom = HEADROOMS[number] if number < len(HEADROOMS) else 0
             wanted = 1 if headroom else len(self._seats)
             self._left.wait_for(lambda: len(self._free) >= wanted and self._taken + headroom <= max(MEMORY, headroom))

@@ -17,8 +17,11 @@ class DoesNotFit(Exception):
     """The task and the headroom that checking needs do not fit the device."""
 
 
-def answer_all(channel: Channel, answers: dict[str, tuple[str, Callable[[Frame], Any]]]) -> None:
-    """Answers each message by its kind until the judge closes the channel. Discards a task's prints."""
+def answer_all(
+    channel: Channel, answers: dict[str, tuple[str, Callable[[Frame], Any]]], after: Callable[[], None] = lambda: None
+) -> None:
+    """Answers each message by its kind until the judge closes the channel, and calls `after` before each answer.
+    Discards a task's prints."""
     while True:
         try:
             message = channel.receive()
@@ -29,6 +32,7 @@ def answer_all(channel: Channel, answers: dict[str, tuple[str, Callable[[Frame],
         try:
             answer = act(message)
             facts, tensors = answer if isinstance(answer, tuple) else (answer, ())
+            after()
             channel.send({"kind": kind, **facts}, tensors)
         except ChannelClosed:
             return
