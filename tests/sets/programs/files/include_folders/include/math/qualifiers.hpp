@@ -1,0 +1,2 @@
+#pragma once
+#define BOTH __host__ __device__
