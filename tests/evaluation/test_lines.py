@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kernelwright.backends.source_text.plain import plain_extension_source
 from kernelwright.evaluation.text import source_lines
 
 SOURCE = """
@@ -57,3 +58,21 @@ def test_line_of_a_compile_error() -> None:
     assert source_lines.of_error(FILE, {"cuda_source": SOURCE}, log) == line_of("missing")
     assert source_lines.of_error(FILE, {"cpp_source": SOURCE}, "main.cpp:6:12: error: what") == line_of("missing")
     assert source_lines.of_error(FILE, {"cuda_source": SOURCE}, "ld: undefined symbol") is None
+
+
+PLAIN = "#include <torch/types.h>\n" + SOURCE + "torch::Tensor forward(torch::Tensor x) { return x; }\n"
+
+
+@pytest.mark.parametrize("binding", ["", 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }\n'])
+def test_every_line_of_a_plain_file_is_its_own(binding: str) -> None:
+    """Lines that read alike and empty lines have their own numbers, too, although the build's text has other lines."""
+    text = PLAIN + binding
+    built = plain_extension_source("plain", text, cuda=True).cuda_source
+    lines = range(1, text.count("\n") + 2)
+    assert [source_lines.of_kernel(text, requests(built), "scale", n) for n in lines] == list(lines)
+
+
+def test_a_line_behind_a_file_s_own_line_directive() -> None:
+    text = 'code = """\n#line 40\n__global__ void k(int* y) {\n  y[0] = 1;\n}\n"""\n'
+    source = text.split('"""')[1]
+    assert source_lines.of_kernel(text, requests(source), "k", 41) == 4

@@ -12,20 +12,36 @@ from typing import Any
 
 from kernelwright.evaluation.text import mentions
 
+_LINE = re.compile(r"^[ \t]*#[ \t]*line[ \t]+(\d+)[^\n]*\n", re.MULTILINE)
 _ERROR = re.compile(r"(cuda\.cu|main\.cpp)(?:\((\d+)\)|:(\d+)(?::\d+)?):? *(?:fatal )?error")
 
 
 def own_line(text: str, source: str, line: int) -> int | None:
-    """Returns the line of `text` (the candidate's file) that holds line `line` of `source`, both counted from 1."""
-    lines = source.split("\n")
-    if not 1 <= line <= len(lines):
+    """Returns the line of `text` (the candidate's file) for the line that compilers call `line` in `source`.
+
+    Both count from 1. Compilers count from the last `#line N` of a source, which ours puts behind its own includes.
+    """
+    part, k = _part(source, line)
+    lines = part.split("\n")
+    if not 1 <= k <= len(lines):
         return None
-    start = text.find(source)
+    start = text.find(part)
     if start >= 0:
-        return text.count("\n", 0, start) + line
-    wanted = lines[line - 1].strip()
+        return text.count("\n", 0, start) + k
+    if part.startswith(text) and k <= text.count("\n") + 1:  # a whole file, with our binding behind it
+        return k
+    wanted = lines[k - 1].strip()
     found = [number for number, own in enumerate(text.split("\n"), 1) if own.strip() == wanted]
     return found[0] if wanted and len(found) == 1 else None
+
+
+def _part(source: str, line: int) -> tuple[str, int]:
+    """Returns the part of `source` behind its last `#line` directive before `line`, and the line's number there."""
+    marks = [(found.end(), int(found[1])) for found in _LINE.finditer(source)]
+    for start, first in reversed(marks):
+        if line >= first:
+            return source[start:], line - first + 1
+    return source, line
 
 
 def of_kernel(text: str, requests: Sequence[dict[str, Any]], kernel: str, line: object) -> int | None:
