@@ -193,14 +193,15 @@ def _library_names(log: str) -> tuple[str, ...]:
 
 
 def _compile_device(request: BuildRequest, parts: Split, expressions: tuple[str, ...]) -> BuildResult:
-    if not re.search(r"\b(?:__global__|__device__|__constant__|__managed__)\b", parts.device):
+    device = parts.device_for(" ".join(expressions))
+    if not re.search(r"\b(?:__global__|__device__|__constant__|__managed__)\b", device):
         return BuildResult("ok", ptx="")
-    if (copy := _copy_in_kernel(parts.device)) is not None:
+    if (copy := _copy_in_kernel(device)) is not None:
         return BuildResult("unsupported", f"cuda.cu: {copy}", (f"source: {copy}",))
     # Kernels can launch kernels only in relocatable code, as with nvcc.
-    launches = any(token.text == "<<<" for token in tokenize(parts.device))
+    launches = any(token.text == "<<<" for token in tokenize(device))
     flags = (*request.cuda_flags, *([nvrtc.RELOCATABLE] if launches else []))
-    done = nvrtc.compile_ptx(parts.device, flags=flags, expressions=expressions)
+    done = nvrtc.compile_ptx(device, flags=flags, expressions=expressions)
     if not done.ok and re.match(r"__nv_name_map\(", done.log.lstrip()):
         if (local := _local_type(expressions)) is None:
             return BuildResult("unsupported", done.log, ("source: an instance of a kernel that has no name",))

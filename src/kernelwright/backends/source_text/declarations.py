@@ -32,6 +32,8 @@ class FunctionParameter:
     name: str
     last: int
     pack: bool = False
+    reference: bool = False
+    """A kernel gets the address of what the reference names."""
 
 
 @dataclass
@@ -236,7 +238,7 @@ def parameters(tokens: list[Token], opening: int, stop: int) -> list[FunctionPar
 def _parameter(tokens: list[Token], start: int, finish: int) -> FunctionParameter:
     for k in range(start, finish - 2):  # `float (*f)(float)`, `float (&tile)[4]`
         if tokens[k].text == "(" and tokens[k + 1].text in ("*", "&") and tokens[k + 2].kind == "word":
-            return FunctionParameter(tokens[k + 2].text, finish - 1)
+            return FunctionParameter(tokens[k + 2].text, finish - 1, reference=tokens[k + 1].text == "&")
     last = finish - 1
     while last > start and tokens[last].text == "]":
         while last > start and tokens[last].text != "[":
@@ -245,4 +247,6 @@ def _parameter(tokens: list[Token], start: int, finish: int) -> FunctionParamete
     token = tokens[last]
     is_name = token.kind == "word" and token.text not in _BUILTIN and last > start and tokens[last - 1].text != "::"
     only_qualifiers = all(t.text in ("const", "volatile", "struct") for t in tokens[start:last])
-    return FunctionParameter(token.text if is_name and not only_qualifiers else "", last)
+    named = is_name and not only_qualifiers
+    before = tokens[last - 1] if named and last > start else token
+    return FunctionParameter(token.text if named else "", last, reference=before.text == "&")

@@ -9,10 +9,10 @@ parameters are expanded (`macros`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kernelwright.backends.source_text import conditionals, dispatch, lambdas, members
+from kernelwright.backends.source_text import conditionals, dispatch, lambdas, members, reachable
 from kernelwright.backends.source_text.declarations import (
     Chunk,
     FunctionParameter,
@@ -79,6 +79,9 @@ class Split:
     """Names of types omitted from device code because they use host-only names."""
     host_tables: tuple[tuple[str, int], ...] = ()
     """Namespace-scope constant arrays without a device annotation, with their lines."""
+    device_for: Callable[[str], str] = str
+    """Returns a whole program's device text for the given name expressions of kernel instances, which may name types
+    that `device` lacks."""
 
 
 @dataclass
@@ -115,6 +118,8 @@ class _SplitState:
     """Index in `device` and text of function templates of the host, by name."""
     left_out: set[str] = field(default_factory=set)
     host_tables: list[tuple[str, int]] = field(default_factory=list)
+    optional: dict[int, reachable.Piece] = field(default_factory=dict)
+    """Declarations of a whole program that device code may lack, by index in `device`."""
     host_only: re.Pattern[str] = _HOST_ONLY
     """Matches names that device code cannot use, such as torch's, including the text's own namespace aliases."""
 
@@ -147,7 +152,8 @@ def split(source: str, whole: bool = False, macros: Mapping[str, str] | None = N
     other = _split(host, whole)
     if parts.device_lambdas or other.device_lambdas:
         raise UnsupportedSource("a __device__ lambda beside a conditional within a declaration", 1)
-    return replace(other, device=parts.device, kernels=parts.kernels, device_words=parts.device_words)
+    device = {"device": parts.device, "device_for": parts.device_for, "device_words": parts.device_words}
+    return replace(other, kernels=parts.kernels, **device)
 
 
 def _split(source: str, whole: bool) -> Split:
@@ -158,21 +164,35 @@ def _split(source: str, whole: bool) -> Split:
     _scope(state, 0, len(tokens))
     _emit_named_device_functions(state)
     _define_specialised(state)
-    words = frozenset(re.findall(r"[A-Za-z_]\w*", "".join(state.device)))
     kernels = tuple(dict.fromkeys(state.kernels))
-    device = lambdas.without_annotations("".join(state.device)) + "\n"
+    device = _device_text(state)
+    words = reachable.words_in(device)
     device = _device_includes(source, device)
     first, more = dispatch.guesses(source, tokens, state.text.callees, _templates(state), state.constants)
-    if state.device_lambdas:
-        device += f'#include "{lambdas.HEADER}"\n'
-        device += "".join(lambdas.device_text(one, source, tokens) for one in state.device_lambdas)
+    device += _lambda_text(state)
     seen = (
         tuple(state.device_lambdas),
         frozenset(state.host_functions),
         frozenset(state.left_out),
         tuple(state.host_tables),
     )
-    return Split(device, "".join(state.host) + "\n", kernels, first, more, words, *seen)
+    split_text = Split(device, "".join(state.host) + "\n", kernels, first, more, words, *seen)
+    split_text.device_for = lambda expressions: _device_text(state, expressions) + _lambda_text(state)
+    return split_text
+
+
+def _device_text(state: _SplitState, expressions: str = "") -> str:
+    """Returns the device text, without what neither device code nor `expressions` reach."""
+    more = reachable.words_in(expressions + _lambda_text(state)) if state.whole else frozenset()
+    return lambdas.without_annotations(reachable.kept(state.device, state.optional, more)) + "\n"
+
+
+def _lambda_text(state: _SplitState) -> str:
+    """Returns the device classes of the host code's device lambdas."""
+    if not state.device_lambdas:
+        return ""
+    found = "".join(lambdas.device_text(one, state.source, state.tokens) for one in state.device_lambdas)
+    return f'#include "{lambdas.HEADER}"\n{found}'
 
 
 _TORCH_DEVICE = (
@@ -265,6 +285,9 @@ def _directive(state: _SplitState, k: int) -> None:
         device = None
     host = None if state.whole and _OF_KERNELS.search(plain) else state.text.render(k, k + 1)
     state.emit(k, k + 1, device, host)
+    if state.whole and define:
+        piece = reachable.Piece(frozenset([define.group(1)]), reachable.words_in(define.group(3)), stays=True)
+        state.optional[len(state.device) - 1] = piece
 
 
 _OF_KERNELS = re.compile(
@@ -397,7 +420,7 @@ def _plain_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: s
     device: str | None = raw if both or is_constant else None
     if device is not None and chunk.is_type:
         reader = members.MemberReader(state.source, state.tokens, state.host_only, state.qualifiers)
-        device = reader.device_text(chunk.start, chunk.stop, chunk.name, delete=not state.whole)
+        device = reader.device_text(chunk.start, chunk.stop, chunk.name, whole=state.whole)
     if device is not None and state.host_only.search(device) and "__device__" not in device:
         device = None
         if both:
@@ -418,6 +441,9 @@ def _plain_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: s
     elif (named := re.fullmatch(r"using\s+std\s*::\s*(\w+)\s*;", raw)) and not device_std.has(named[1]):
         device = None
     state.emit(chunk.start, chunk.stop, device, host)
+    if state.whole and device is not None and not re.match(r"using\s+namespace\b", raw):
+        names = reachable.declared_names(state.tokens, chunk)
+        state.optional[len(state.device) - 1] = reachable.Piece(names, reachable.words_in(device))
 
 
 def _strip_members(state: _SplitState, chunk: Chunk) -> str:
@@ -560,9 +586,13 @@ def _stub(name: str, template: list[TemplateParameter], found: list[FunctionPara
 
 def _arguments(found: list[FunctionParameter]) -> str:
     more = ["..." if p.pack else "" for p in found]
-    addresses = ", ".join(f"(const void*)__builtin_addressof({p.name}){m}" for p, m in zip(found, more, strict=True))
-    sizes = ", ".join(f"(unsigned)sizeof({p.name}){m}" for p, m in zip(found, more, strict=True))
-    return f"const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
+    # A reference's own value is an address, which needs a place of its own.
+    places = {p.name: f"kw_r_{p.name}" for p in found if p.reference and not p.pack}
+    setup = "".join(f"auto* {place} = __builtin_addressof({name}); " for name, place in places.items())
+    values = [places.get(p.name, p.name) for p in found]
+    addresses = ", ".join(f"(const void*)__builtin_addressof({v}){m}" for v, m in zip(values, more, strict=True))
+    sizes = ", ".join(f"(unsigned)sizeof({v}){m}" for v, m in zip(values, more, strict=True))
+    return f"{setup}const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
 
 
 def _whole_stub(found: list[FunctionParameter]) -> str:
