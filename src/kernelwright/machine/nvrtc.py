@@ -25,6 +25,8 @@ RELOCATABLE = "--relocatable-device-code=true"
 """NVRTC needs this option to compile a kernel that launches kernels."""
 ARCH = "compute_90a"  # "a": with architecture-specific instructions, as for the GPU
 INCLUDE = Path(__file__).resolve().parent / "include"
+BOTH = INCLUDE / "both"
+"""Headers of ours for host and device code alike: the samples' helper_math.h."""
 DEFINES = re.compile(r"-(?:D\w+(?:\([\w, ]*\))?(?:=[^\n]*)?|U\w+)")
 """Matches `-D` (with or without macro parameters) and `-U` flags."""
 _SUCCESS = 0
@@ -123,7 +125,7 @@ def torch_version_macros() -> dict[str, int]:
 def include_folders() -> tuple[str, ...]:
     """Returns the include path: our stand-ins, then runtime headers and CCCL of the wheels, then of the toolkit, then
     our stand-ins for libraries that may be missing."""
-    folders = [INCLUDE]
+    folders = [INCLUDE, BOTH]
     for root in (*_wheel_folders(), _toolkit()):
         folders += [root / "include", root / "include" / "cccl"]
     folders.append(INCLUDE / "last")

@@ -1,6 +1,7 @@
 // Included before a program's host text: NVIDIA's own runtime headers as nvcc shows them to host code, what nvcc adds to
 // the host language, and the two calls that a launch becomes. Device functions are not declared here: host code has none.
 #pragma once
+#define KERNELWRIGHT_PRELUDE 1
 #include "properties.h"
 #include <host_defines.h>
 // The second half of cuda_runtime.h (symbols, occupancy, launches with types) is there for nvcc only. Host code may use

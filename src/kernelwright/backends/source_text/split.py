@@ -298,7 +298,7 @@ _OF_KERNELS = re.compile(
 """Matches NVIDIA headers that only kernels use and that only nvcc can compile on the host side."""
 _DEVICE_HEADERS = re.compile(
     r"[<\"](?:cuda_(?:fp16|bf16|fp8|fp4|fp6|pipeline|awbarrier)\w*\.h(?:pp)?|mma\.h|cooperative_groups.*|cub/(?!device/).*|cuda/.*"
-    r"|math_constants\.h|cuComplex\.h|curand\w*\.h|c?(?:math|float|limits|stdint|stddef|assert)(?:\.h)?|type_traits|utility|tuple|array"
+    r"|math_constants\.h|helper_math\.h|cuComplex\.h|curand\w*\.h|c?(?:math|float|limits|stdint|stddef|assert)(?:\.h)?|type_traits|utility|tuple|array"
     r"|limits|numeric|initializer_list|ATen/(?:AccumulateType|OpMathType)\.h|c10/util/(?:Half|BFloat16)\.h)[>\"]"
 )
 """Matches headers kept in device text; host headers and headers built into NVRTC are removed."""

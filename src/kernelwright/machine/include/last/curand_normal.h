@@ -1,0 +1,3 @@
+// Part of cuRAND's device interface: all of it is in one header here.
+#pragma once
+#include <curand_kernel.h>
