@@ -43,6 +43,10 @@ class BuildRequest(_Message):
     """NVRTC name expressions, e.g. `softmax<float, 256>`, for `device` and `instances`."""
     arch: str = ""
     """The target of machine code (`sm_90a`); empty for PTX only."""
+    unit_names: tuple[str, ...] = ()
+    """Further files of a `program`, compiled each for itself: `.cu`, `.cpp` or `.c`."""
+    unit_sources: tuple[str, ...] = ()
+    """Their texts."""
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from functools import cache as memoize
 from pathlib import Path
 
-from kernelwright.backends import host_build
+from kernelwright.backends import device_link, host_build, program_symbols
 from kernelwright.backends.host_build import CompilerRun, compiler, run_compiler
+from kernelwright.backends.program_symbols import DeviceModule, symbols
 from kernelwright.backends.source_text import diagnose, includes, lambdas
 from kernelwright.backends.source_text.launches import RefusedSource
 from kernelwright.backends.source_text.split import THRUST, Split, UnsupportedSource, split
-from kernelwright.backends.source_text.tokens import tokenize
+from kernelwright.backends.source_text.tokens import line_at, tokenize
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError
 from kernelwright.machine import nvrtc
@@ -32,6 +33,10 @@ HOST = Path(__file__).parent / "program_host"
 STANDARD = "-std=gnu++17"
 HOST_FLAGS = ("-O1", "-fPIE", "-fno-gnu-unique", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 LIBRARY_FLAGS = ("-std=gnu++20", "-O2", "-fPIC", "-fvisibility=default", "-shared", "-w")
+MAIN = "cuda.cu"
+"""The name under which a program's main file is compiled."""
+_RELOCATABLE = ("-rdc=true", "--rdc=true", "-dc", "--device-c", "--relocatable-device-code=true", "-rdc", "--rdc")
+_HEADER_GONE = re.compile(r"fatal error: [^:\n]+: No such file or directory")
 TABLE = ".device"
 """The suffix of the table's file name after the executable's."""
 LIBRARY_TIMEOUT = 300.0
@@ -78,56 +83,93 @@ def runtime_library(cache: Path) -> Path:
     return library
 
 
+@dataclass(frozen=True)
+class _Unit:
+    """One file of a program that is compiled for itself; `parts` is None for a file without CUDA."""
+
+    name: str
+    source: str
+    parts: Split | None
+
+
 def build(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     """Builds the executable at `target` and its table. Never raises for bad source."""
     started = time.perf_counter()
+    units: list[_Unit] = []
+    name = MAIN
     try:
-        includes.check(request.cuda_source, "cuda.cu")
-        parts = split(request.cuda_source, whole=True)
+        for name, source in _files(request):
+            includes.check(source, name)
+            cuda = name.endswith(".cu")
+            parts = split(source, whole=True, relocatable=_relocatable(request)) if cuda else None
+            units.append(_Unit(name, source, parts))
     except (includes.RefusedInclude, RefusedSource) as refused:
         return BuildResult("compile_error", log=str(refused))
     except UnsupportedSource as problem:
-        return BuildResult("unsupported", log=f"cuda.cu: {problem}", missing=(f"source: {problem.what}",))
+        return BuildResult("unsupported", log=f"{name}: {problem}", missing=(f"source: {problem.what}",))
     except RecursionError:
         return BuildResult("compile_error", log="error: the source is nested too deeply")
     seconds = {"split": time.perf_counter() - started}
     folder = Path(tempfile.mkdtemp(prefix="program-", dir=host_build.scratch(cache)))
     try:
-        return _build(request, parts, cache, folder, target, seconds)
+        return _build(request, units, cache, folder, target, seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _files(request: BuildRequest) -> list[tuple[str, str]]:
+    """Returns names and texts of all files that are compiled for themselves."""
+    more = list(zip(request.unit_names, request.unit_sources, strict=True))
+    return [(MAIN, request.cuda_source), *more] if request.cuda_source.strip() or not more else more
+
+
+def _relocatable(request: BuildRequest) -> bool:
+    """Tells whether device code of one file may use that of others (`nvcc -rdc=true`)."""
+    return any(flag in _RELOCATABLE for flag in request.cuda_flags)
+
+
 def _build(
-    request: BuildRequest, parts: Split, cache: Path, folder: Path, target: Path, seconds: dict[str, float]
+    request: BuildRequest, units: list[_Unit], cache: Path, folder: Path, target: Path, seconds: dict[str, float]
 ) -> BuildResult:
     started = time.perf_counter()
-    host = _compile_host(request, parts, cache, folder)
+    for number, unit in enumerate(units):
+        host = _compile_host(request, unit, number, cache, folder)
+        if not host.ok:
+            return _blame(request, unit, host, {**seconds, "host": time.perf_counter() - started})
+    objects = [folder / f"unit{number}.o" for number in range(len(units))]
+    linked = _link(request, units, cache, folder)
     seconds["host"] = time.perf_counter() - started
-    if not host.ok:
-        return _blame(request, parts, host, seconds)
-    started = time.perf_counter()
-    linked = _link(request, cache, folder)
-    seconds["host"] += time.perf_counter() - started
     if not linked.ok:
         missing = diagnose.link_missing(linked.log)
         return BuildResult("unsupported" if missing else "compile_error", linked.log, missing, seconds=seconds)
     started = time.perf_counter()
-    try:
-        rows = [row for row in _symbols(folder / "program") if row[1].endswith("E5kw_id")]
-        kernels = [_kernel_symbol(request.cuda_source, *row) for row in rows]
-    except UnsupportedSource as problem:
-        return BuildResult("unsupported", f"cuda.cu: {problem}", (f"source: {problem.what}",), seconds=seconds)
-    expressions = tuple(dict.fromkeys(k.expression for k in kernels if k.expression))
-    device = _compile_device(request, parts, expressions)
+    modules = []
+    for unit, made in zip(units, objects, strict=True):
+        try:
+            found = [program_symbols.kernel(unit.source, s) for s in symbols(made) if program_symbols.is_kernel(s)]
+        except UnsupportedSource as problem:
+            return BuildResult("unsupported", f"{unit.name}: {problem}", (f"source: {problem.what}",), seconds=seconds)
+        expressions = tuple(dict.fromkeys(kernel.expression for kernel in found if kernel.expression))
+        device = _compile_device(request, unit, expressions)
+        if device.status != "ok":
+            return BuildResult(device.status, device.log, device.missing, seconds=seconds)
+        modules.append(DeviceModule(device.ptx or "", device.lowered))
     seconds["nvrtc"] = time.perf_counter() - started
-    if device.status != "ok":
-        return BuildResult(device.status, device.log, device.missing, seconds=seconds)
-    table = _table(kernels, _symbols(folder / "program"), device)
+    if _relocatable(request) and len(modules) > 1:
+        try:
+            modules = [_linked(modules)]
+        except device_link.DoubleDefinition as name:
+            return BuildResult("compile_error", f"error: two files define the device code of {name}", seconds=seconds)
+    table = program_symbols.table(folder / "program", objects, [unit.source for unit in units], modules)
     _place(folder / "program", table, target)
-    return BuildResult(
-        "ok", device.log, library=str(target), ptx=device.ptx, device_source=parts.device, seconds=seconds
-    )
+    device_source = units[0].parts.device if units[0].parts else ""
+    ptx = "".join(module.ptx for module in modules)
+    return BuildResult("ok", "", library=str(target), ptx=ptx, device_source=device_source, seconds=seconds)
+
+
+def _linked(modules: list[DeviceModule]) -> DeviceModule:
+    lowered = {expression: entry for module in modules for expression, entry in module.lowered.items()}
+    return DeviceModule(device_link.linked([module.ptx for module in modules if module.ptx]), lowered)
 
 
 def _place(made: Path, table: str, target: Path) -> None:
@@ -139,17 +181,22 @@ def _place(made: Path, table: str, target: Path) -> None:
             made.rename(target)
 
 
-def _host_unit(parts: Split) -> str:
-    header = f'#include "{nvrtc.INCLUDE / lambdas.HEADER}"\n' if parts.device_lambdas else ""
-    return f'#include "{HOST / "prelude.h"}"\n{header}#line 1 "cuda.cu"\n{parts.host}'
+def _host_unit(unit: _Unit) -> str:
+    if unit.parts is None:
+        return f'#line 1 "{unit.name}"\n{unit.source}'
+    header = f'#include "{nvrtc.INCLUDE / lambdas.HEADER}"\n' if unit.parts.device_lambdas else ""
+    return f'#include "{HOST / "prelude.h"}"\n{header}#line 1 "{unit.name}"\n{unit.parts.host}'
 
 
-def _compile_host(request: BuildRequest, parts: Split, cache: Path, folder: Path) -> CompilerRun:
-    (folder / "unit.cpp").write_text(_host_unit(parts), errors="replace")
-    standard = next((f for f in request.cuda_flags if re.fullmatch(r"-std=(?:gnu|c)\+\+(?:14|17|20|23)", f)), STANDARD)
-    thrust = ["-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP"] if THRUST.search(request.cuda_source) else []
-    flags = [standard, *HOST_FLAGS, *thrust, *_defines(request), *_include_flags(), *_openmp(request)]
-    done = run_compiler([*flags, "-c", "unit.cpp", "-o", "unit.o"], folder, HOST_TIMEOUT)
+def _compile_host(request: BuildRequest, unit: _Unit, number: int, cache: Path, folder: Path) -> CompilerRun:
+    c = unit.name.endswith(".c")
+    file = folder / f"unit{number}.{'c' if c else 'cpp'}"
+    file.write_text(_host_unit(unit), errors="replace")
+    wanted = (f for f in request.cuda_flags if re.fullmatch(r"-std=(?:gnu|c)\+\+(?:14|17|20|23)", f))
+    standard = ["-x", "c", "-std=gnu17"] if c else [next(wanted, STANDARD)]
+    thrust = ["-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP"] if THRUST.search(unit.source) else []
+    flags = [*standard, *HOST_FLAGS, *thrust, *_defines(request), *_include_flags(), *_openmp(request)]
+    done = run_compiler([*flags, "-c", file.name, "-o", f"unit{number}.o"], folder, HOST_TIMEOUT)
     return CompilerRun(done.status, _own_names(done.log, folder))
 
 
@@ -158,14 +205,14 @@ def _defines(request: BuildRequest) -> list[str]:
 
 
 def _openmp(request: BuildRequest) -> list[str]:
-    wanted = re.search(r"#\s*include\s*<omp\.h>|#\s*pragma\s+omp\b", request.cuda_source)
+    wanted = any(re.search(r"#\s*include\s*<omp\.h>|#\s*pragma\s+omp\b", source) for _, source in _files(request))
     return ["-fopenmp"] if wanted else []
 
 
-def _link(request: BuildRequest, cache: Path, folder: Path) -> CompilerRun:
+def _link(request: BuildRequest, units: list[_Unit], cache: Path, folder: Path) -> CompilerRun:
     library = runtime_library(cache)
     where = [str(library), f"-Wl,-rpath,{library.parent}", "-lm", "-lpthread"]
-    done = run_compiler(["-pie", "unit.o", *where, *_openmp(request), "-o", "program"], folder, HOST_TIMEOUT)
+    done = run_compiler(["-pie", *(f"unit{k}.o" for k in range(len(units))), *where, *_openmp(request), "-o", "program"], folder, HOST_TIMEOUT)
     return CompilerRun(done.status, _own_names(done.log, folder))
 
 
@@ -177,10 +224,10 @@ def _own_names(log: str, folder: Path) -> str:
     return re.sub(r"/tmp/\S*?/", "", text)
 
 
-def _blame(request: BuildRequest, parts: Split, host: CompilerRun, seconds: dict[str, float]) -> BuildResult:
-    """Reports a host compilation failure; errors of the device compiler take precedence."""
-    device = _compile_device(request, parts, ())
-    if device.status != "ok":
+def _blame(request: BuildRequest, unit: _Unit, host: CompilerRun, seconds: dict[str, float]) -> BuildResult:
+    """Reports a host compilation failure; errors of the device compiler take precedence, but for a missing header."""
+    device = _compile_device(request, unit, ())
+    if device.status != "ok" and not _HEADER_GONE.search(host.log):
         return BuildResult(device.status, device.log, device.missing, seconds=seconds)
     missing = diagnose.host_missing(host.log) or _library_names(host.log)
     return BuildResult("unsupported" if missing else "compile_error", host.log, missing, seconds=seconds)
@@ -192,20 +239,21 @@ def _library_names(log: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(re.findall(r"\b(?:cub|thrust)::\w+(?:::\w+)?", first)))[:4]
 
 
-def _compile_device(request: BuildRequest, parts: Split, expressions: tuple[str, ...]) -> BuildResult:
-    device = parts.device_for(" ".join(expressions))
-    if not re.search(r"\b(?:__global__|__device__|__constant__|__managed__)\b", device):
+def _compile_device(request: BuildRequest, unit: _Unit, expressions: tuple[str, ...]) -> BuildResult:
+    parts = unit.parts
+    device = parts.device_for(" ".join(expressions)) if parts else ""
+    if parts is None or not re.search(r"\b(?:__global__|__device__|__constant__|__managed__)\b", device):
         return BuildResult("ok", ptx="")
     if (copy := _copy_in_kernel(device)) is not None:
-        return BuildResult("unsupported", f"cuda.cu: {copy}", (f"source: {copy}",))
+        return BuildResult("unsupported", f"{unit.name}: {copy}", (f"source: {copy}",))
     # Kernels can launch kernels only in relocatable code, as with nvcc.
     launches = any(token.text == "<<<" for token in tokenize(device))
-    flags = (*request.cuda_flags, *([nvrtc.RELOCATABLE] if launches else []))
-    done = nvrtc.compile_ptx(device, flags=flags, expressions=expressions)
+    flags = (*request.cuda_flags, *([nvrtc.RELOCATABLE] if launches or _relocatable(request) else []))
+    done = nvrtc.compile_ptx(device, flags=flags, expressions=expressions, name=unit.name)
     if not done.ok and re.match(r"__nv_name_map\(", done.log.lstrip()):
         if (local := _local_type(expressions)) is None:
             return BuildResult("unsupported", done.log, ("source: an instance of a kernel that has no name",))
-        log = f"cuda.cu: error: {local} is local to a function: no kernel can be instantiated for it"
+        log = f"{unit.name}: error: {local} is local to a function: no kernel can be instantiated for it"
         return BuildResult("compile_error", log)
     if not done.ok:
         missing = _unnamed(parts, done.log) or diagnose.device_missing(done.log)
@@ -232,89 +280,5 @@ def _copy_in_kernel(device: str) -> str | None:
     """Returns a description of a copy or fill issued by a kernel, which the machine does not support; else None."""
     for token in tokenize(device):
         if token.kind == "word" and _COPIES.fullmatch(token.text):
-            return f"{token.text} in a kernel (line {device.count(chr(10), 0, token.start) + 1})"
+            return f"{token.text} in a kernel (line {line_at(device, token.start)})"
     return None
-
-
-# --- what the host's addresses mean ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _HostKernel:
-    """One kernel or template instance: the offset of its identity variable, and its entry or name expression."""
-
-    offset: int
-    entry: str
-    expression: str = ""
-
-
-_Symbol = tuple[int, str, str, int]
-
-
-def _symbols(program: Path) -> list[_Symbol]:
-    """Returns offset, mangled name, demangled name and size of each data symbol of an executable."""
-    rows = []
-    for flags in ("-pS", "-pSC"):
-        command = ["nm", flags, "--defined-only", str(program)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
-        if done.returncode:
-            raise HarnessError(f"nm failed: {done.stderr[:200]}", "install binutils, which g++ needs as well")
-        rows.append([re.match(r"(\w+) (\w+) [bBdDrRuVvgG] (.+)$", line) for line in done.stdout.splitlines()])
-    found = []
-    for plain, written in zip(*rows, strict=True):
-        if plain and written:
-            found.append((int(plain.group(1), 16), plain.group(3), written.group(3), int(plain.group(2), 16)))
-    return found
-
-
-_ANONYMOUS = "(anonymous namespace)::"
-
-
-def _kernel_symbol(source: str, offset: int, mangled: str, written: str, _size: int) -> _HostKernel:
-    """Returns the kernel to which a symbol `kernel(...)::kw_id` belongs. Raises `UnsupportedSource`."""
-    encoding = mangled.removeprefix("_ZZ").removesuffix("E5kw_id")
-    name = written.removesuffix("::kw_id")
-    opening = _parameter_list(name.replace(_ANONYMOUS, " " * len(_ANONYMOUS)))
-    if opening is None:
-        return _HostKernel(offset, name)  # extern "C"
-    if "{lambda" in name or "{unnamed" in name:
-        kernel = re.split(r"[<(]", name.removeprefix("void "))[0].split("::")[-1]
-        launch = re.search(rf"\b{kernel}\b\s*(?:<[^;{{}}]*?>\s*)?<<<", source)
-        line = source.count("\n", 0, launch.start()) + 1 if launch else 0
-        raise UnsupportedSource("a kernel instance for a lambda or an unnamed type of host code", line)
-    head = name[:opening]
-    if head.endswith(">") or _ANONYMOUS in head:
-        return _HostKernel(offset, "", head.removeprefix("void ").replace(_ANONYMOUS, ""))
-    return _HostKernel(offset, "_Z" + encoding)
-
-
-def _parameter_list(name: str) -> int | None:
-    """Returns the index of the `(` that opens the parameters: the first outside `<...>`."""
-    depth = 0
-    for k, c in enumerate(name):
-        if c == "<":
-            depth += 1
-        elif c == ">" and name[k - 1] != "-":
-            depth -= 1
-        elif c == "(" and depth == 0:
-            return k
-    return None
-
-
-def _table(kernels: list[_HostKernel], symbols: list[_Symbol], device: BuildResult) -> str:
-    lines = []
-    for kernel in kernels:
-        entry = device.lowered.get(kernel.expression, "") if kernel.expression else kernel.entry
-        lines.append(f"kernel\t{kernel.offset:x}\t{entry}")
-    managed = {name.removeprefix("kw_managed_") for _, name, _, _ in symbols if name.startswith("kw_managed_")}
-    known = set(_VARIABLE.findall(device.ptx or ""))
-    for offset, name, written, size in symbols:
-        if name in known:
-            kind = "managed" if written.split("::")[-1] in managed else "variable"
-            lines.append(f"{kind}\t{offset:x}\t{size}\t{name}")
-    return "\n".join([*lines, "ptx", device.ptx or ""])
-
-
-_VARIABLE = re.compile(
-    r"^(?:\.visible |\.weak |\.extern )?\.(?:global|const)\b[^;={]*?([\w$]+)(?:\[\d*\])*\s*(?:=|;)", re.M
-)

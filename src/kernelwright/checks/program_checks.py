@@ -6,6 +6,7 @@ Rows are judged several at a time and shown in their order. Tables and verdicts 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import threading
@@ -18,7 +19,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright.errors import CandidateError, HarnessError, TaskError, UsageError
+from kernelwright.checks import program_sources
+from kernelwright.errors import HarnessError, TaskError, UsageError
 from kernelwright.evaluation.judge.program_answers import check_program
 from kernelwright.evaluation.judge.programs import (
     ProgramLimits,
@@ -35,12 +37,13 @@ from kernelwright.machine import library
 from kernelwright.machine.nvrtc import device_flags
 from kernelwright.report import terminal
 from kernelwright.runs.folders import write_text
-from kernelwright.tasks.files import MAX_BYTES
 from kernelwright.tasks.formats.cudabench import ProgramTask, is_cudabench, read_programs
 from kernelwright.untrusted import visible
 
 STYLES = {"correct": "green", "wrong": "red", "unsupported": "yellow", "harness_error": "magenta"}
 MAX_FILE_MB = 1024
+EXTENDED = ("--extended-lambda", "-extended-lambda", "--expt-extended-lambda", "--expt-relaxed-constexpr")
+"""Flags of nvcc for features that are on here."""
 
 
 def is_programs(source: str) -> bool:
@@ -199,16 +202,17 @@ def run_file(
     Copies `files` to that folder first, and the files that the program leaves to `keep`. Returns the compiler's errors,
     or an empty text, and how the program ended. Raises `CandidateError`, `UsageError`, `HarnessError`.
     """
-    source = _source(path)
+    sources = program_sources.read(path, files, options.flags)
+    flags = tuple(flag for flag in options.flags if not program_sources.is_include_flag(flag))
     library.build()
     with Pool(options.sandbox) as pool:
         builder = BuilderClient(pool)
-        built = build(source, builder, options.flags)
+        built = build(sources.main, builder, flags, sources.unit_names, sources.unit_sources)
         builder.close()
         if built.status != "ok":
             missing = f"unsupported: {', '.join(built.missing)}\n" if built.missing else ""
-            return missing + named_after(built.log, path.name), Step(1, False, "", "", 0.0)
-        with ProgramSession(built, source, pool, options.limits) as session:
+            return missing + _complaint(named_after(built.log, path.name)), Step(1, False, "", "", 0.0)
+        with ProgramSession(built, sources.main, pool, options.limits, sources.unit_sources) as session:
             for file in files:
                 _copy_in(file, session.folder)
             step = session.program(path.stem, tuple(arguments), races=options.races, order=options.order)
@@ -219,29 +223,27 @@ def run_file(
     return "", step
 
 
+_GONE = re.compile(r"fatal error: (\S+): No such file or directory")
+
+
+def _complaint(log: str) -> str:
+    """Adds to a compiler's log what to do about a file that was not given."""
+    gone = _GONE.search(log)
+    if gone is not None:
+        return f"{log.rstrip()}\nhint: name its folder with -I, or the file with --file: {gone[1]}"
+    if "undefined reference to" in log:
+        return f"{log.rstrip()}\nhint: name the source that defines it with --file"
+    return log
+
+
 def idle_flags(flags: Sequence[str]) -> list[str]:
     """Returns the nvcc flags without effect on a CPU, such as `-O3`. Raises `UsageError` for anything but a flag."""
     for flag in flags:
         if not flag.startswith("-"):
             raise UsageError(f"--flag {flag!r} is no flag of nvcc", hint="one begins with a hyphen: --flag -DN=4")
     taken = ("-std=", "--std=")
-    return [f for f in flags if not device_flags([f]) and not f.startswith(taken) and "openmp" not in f]
-
-
-def _source(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise CandidateError(f"there is no file {str(path)!r}", hint="name a .cu file with main")
-        if path.stat().st_size > MAX_BYTES:
-            raise CandidateError(f"{str(path)!r} is larger than {MAX_BYTES >> 20} MB", hint="name a .cu file")
-        text = path.read_bytes().decode()
-    except UnicodeDecodeError:
-        raise CandidateError(f"{str(path)!r} is not UTF-8 text", hint="name a .cu file") from None
-    except OSError as error:
-        raise CandidateError(f"{str(path)!r} cannot be read: {error.strerror}", hint="check the path") from error
-    if not text.strip():
-        raise CandidateError(f"{str(path)!r} is empty", hint="name a .cu file with main")
-    return text
+    known = [f for f in flags if device_flags([f]) or f.startswith(taken) or "openmp" in f or f in EXTENDED]
+    return [f for f in flags if f not in known and not program_sources.is_include_flag(f)]
 
 
 def _copy_in(file: Path, folder: Path) -> None:

@@ -23,7 +23,10 @@ def _root() -> None:
 def machine_run(
     file: Annotated[Path, path_argument("A .cu file with a main function.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Program arguments.")] = None,
-    files: Annotated[list[Path] | None, path_option("Input file or folder; repeatable.", "--file")] = None,
+    files: Annotated[
+        list[Path] | None, path_option("Further source, header, input file or folder; repeatable.", "--file")
+    ] = None,
+    folders: Annotated[list[Path] | None, path_option("Folder of headers; repeatable.", "--include", "-I")] = None,
     keep: Annotated[Path | None, path_option("Folder for the files that the program writes.")] = None,
     flags: Annotated[list[str] | None, typer.Option("--flag", help="A flag of nvcc, e.g. -DN=4; repeatable.")] = None,
     races: Annotated[bool, typer.Option(help="Check for data races, which takes longer.")] = True,
@@ -53,11 +56,12 @@ def machine_run(
         raise ConfigError(f"--timeout {timeout!r} is out of range", hint=f"use more than 0, at most {MAX_SECONDS:g} s")
     if not 64 <= memory_mb <= MAX_MEMORY_MB:
         raise ConfigError(f"--memory-mb {memory_mb} is out of range", hint=f"use a number from 64 to {MAX_MEMORY_MB}")
-    for flag in program_checks.idle_flags(flags or []):
+    flags = [*(flags or []), *(f"-I{folder}" for folder in folders or ())]
+    for flag in program_checks.idle_flags(flags):
         print(f"warning: --flag {flag} changes nothing here", file=sys.stderr)
     with terminal.spinner(f"running {file.name}"):
         options = program_checks.MachineOptions(
-            tuple(flags or ()), races, order, ProgramLimits(timeout, memory_mb), sandbox
+            tuple(flags), races, order, ProgramLimits(timeout, memory_mb), sandbox
         )
         complaint, step = program_checks.run_file(file, arguments or [], options, files=files or [], keep=keep)
     if as_json:

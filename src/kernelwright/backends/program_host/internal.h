@@ -67,8 +67,10 @@ cudaError_t copy_rows(void* to, u64 to_pitch, const void* from, u64 from_pitch, 
 cudaError_t fill_rows(void* to, u64 pitch, const void* value, unsigned value_bytes, u64 width, u64 height);
 
 // --- launch.cpp
+struct Module;
 struct Kernel {
   string name;
+  Module* module = nullptr;
   unsigned index = 0, max_threads = 0;
   u64 static_shared = 0, local_bytes = 0, register_bytes = 0;
   std::vector<std::pair<unsigned, unsigned>> params;  // size, alignment

@@ -11,6 +11,13 @@
 #include <sstream>
 
 namespace kw {
+// The device code of one file, or of all where they are linked.
+struct Module {
+  void* program = nullptr;
+  std::map<string, Kernel> kernels;
+  std::map<string, std::pair<u64, u64>> variables;  // address, bytes
+};
+
 namespace {
 struct Machine {
   void* (*load)(const char*, uint64_t);
@@ -27,12 +34,11 @@ struct Total {
   u64 launches = 0, instructions = 0;
 };
 Machine machine;
-void* program = nullptr;
-std::map<string, Kernel> kernels;
-std::map<string, std::pair<u64, u64>> variables;   // address, bytes
+std::map<unsigned, Module> modules;                // places that stay: kernels know theirs
 std::map<u64, Kernel*> kernel_ids;                 // by the address that a stub calls its own
 struct Symbol {
   u64 host, bytes;
+  Module* module;
   string name;
   bool managed;
 };
@@ -101,10 +107,10 @@ class Request {
   std::vector<u64> bytes_;
 };
 
-void read_module(const string& ptx) {
-  program = machine.load(ptx.data(), ptx.size());
-  int status = machine.status(program);
-  std::stringstream text(machine.text(program));
+void read_module(Module& module, const string& ptx) {
+  module.program = machine.load(ptx.data(), ptx.size());
+  int status = machine.status(module.program);
+  std::stringstream text(machine.text(module.program));
   if (status == 1) unsupported("ptx: " + text.str());
   if (status) {
     string first;
@@ -115,12 +121,13 @@ void read_module(const string& ptx) {
   for (string line; std::getline(text, line);) {
     std::vector<string> f = fields(line);
     if (f[0] == "variable" && f.size() > 3) {
-      variables[f[1]] = {std::stoull(f[2]), std::stoull(f[3])};
+      module.variables[f[1]] = {std::stoull(f[2]), std::stoull(f[3])};
       add_variable(std::stoull(f[2]), std::stoull(f[3]), f[1]);
     } else if (f[0] == "kernel" && f.size() > 5) {
       Kernel k;
       k.name = f[1];
       k.index = index++;
+      k.module = &module;
       k.static_shared = std::stoull(f[2]);
       k.max_threads = (unsigned)std::stoul(f[3]);
       k.local_bytes = std::stoull(f[4]);
@@ -129,7 +136,7 @@ void read_module(const string& ptx) {
         size_t colon = f[i].find(':');
         k.params.push_back({(unsigned)std::stoul(f[i]), (unsigned)std::stoul(f[i].substr(colon + 1))});
       }
-      kernels[k.name] = k;
+      module.kernels[k.name] = k;
     }
   }
 }
@@ -158,21 +165,23 @@ void load_program() {
   std::vector<std::vector<string>> rows;
   string line;
   while (std::getline(in, line) && line != "ptx") rows.push_back(fields(line));
-  std::stringstream rest;
-  rest << in.rdbuf();
-  string ptx = rest.str();
-  if (!ptx.empty()) {
-    open_machine();
-    read_module(ptx);
+  for (unsigned number = 0; std::getline(in, line); number++) {
+    string ptx(std::stoull(line), '\0');
+    in.read(ptx.data(), (std::streamsize)ptx.size());
+    if (ptx.empty()) continue;
+    if (!machine.load) open_machine();
+    read_module(modules[number], ptx);
   }
   for (const auto& f : rows) {
     u64 at = base + std::stoull(f[1], nullptr, 16);
+    Module& module = modules[(unsigned)std::stoul(f[2])];
     if (f[0] == "kernel") {
-      auto found = kernels.find(f[2]);
-      if (found == kernels.end()) unsupported("a kernel that device code lacks: " + f[2]);
+      string name = f.size() > 3 ? f[3] : "";
+      auto found = module.kernels.find(name);
+      if (found == module.kernels.end()) unsupported("a kernel that device code lacks: " + name);
       kernel_ids[at] = &found->second;
     } else {
-      symbols.push_back({at, std::stoull(f[2]), f[3], f[0] == "managed"});
+      symbols.push_back({at, std::stoull(f[4]), &module, f[3], f[0] == "managed"});
     }
   }
   std::atexit(report_totals);
@@ -193,8 +202,8 @@ cudaError_t symbol_address(const void* symbol, void** address, u64* bytes) {
   u64 at = reinterpret_cast<u64>(symbol);
   for (const Symbol& s : symbols) {
     if (at < s.host || at >= s.host + std::max<u64>(s.bytes, 1)) continue;
-    auto found = variables.find(s.name);
-    if (found == variables.end()) return cudaErrorInvalidSymbol;
+    auto found = s.module->variables.find(s.name);
+    if (found == s.module->variables.end()) return cudaErrorInvalidSymbol;
     *address = reinterpret_cast<void*>(found->second.first + (at - s.host));
     *bytes = found->second.second - (at - s.host);
     return cudaSuccess;
@@ -205,8 +214,8 @@ cudaError_t symbol_address(const void* symbol, void** address, u64* bytes) {
 void sync_managed_variables(bool to_device) {
   for (const Symbol& s : symbols) {
     if (!s.managed) continue;
-    auto found = variables.find(s.name);
-    if (found == variables.end()) continue;
+    auto found = s.module->variables.find(s.name);
+    if (found == s.module->variables.end()) continue;
     void *host = reinterpret_cast<void*>(s.host), *device = reinterpret_cast<void*>(found->second.first);
     std::memcpy(to_device ? device : host, to_device ? host : device, std::min(s.bytes, found->second.second));
   }
@@ -252,11 +261,11 @@ struct Child {
   bool tail = false;
 };
 
-static Child child_of(const std::vector<string>& f) {
+static Child child_of(Module& module, const std::vector<string>& f) {
   if (f.size() < 11) broken("the machine tells of a child in another form");
   Child child;
-  auto found = kernels.find(f[1]);
-  if (found == kernels.end()) broken("the machine tells of the unknown child " + f[1]);
+  auto found = module.kernels.find(f[1]);
+  if (found == module.kernels.end()) broken("the machine tells of the unknown child " + f[1]);
   auto value = [&](size_t i) { return (unsigned)std::stoul(f[i]); };
   child.kernel = &found->second;
   child.config.grid = dim3(value(2), value(3), value(4));
@@ -276,7 +285,7 @@ static cudaError_t take_result(const Kernel& k, const char* text, std::vector<Ch
   for (string line; std::getline(lines, line);) {
     std::vector<string> f = fields(line);
     if (f[0] == "total") totals[k.name].instructions += std::stoull(f[1]);
-    else if (f[0] == "child") children.push_back(child_of(f));
+    else if (f[0] == "child") children.push_back(child_of(*k.module, f));
     else if (f[0] == "fault" || f[0] == "warning") {
       static std::map<string, int> seen;
       if (seen[k.name + f[1] + (f.size() > 5 ? f[5] : "")]++ < 2)
@@ -295,13 +304,16 @@ struct Table {
   string names;
   u64 version = 0;
 };
-static const Table& table_now() {
-  static Table t;
+static const Table& table_now(Module* module) {
+  static std::map<Module*, Table> tables;
+  Table& t = tables[module];
   if (t.version == allocations_version()) return t;
   t = Table{};
   t.version = allocations_version();
   for (auto& [at, a] : allocations()) {
-    if (a.kind == Kind::Variable) continue;  // the machine knows its own
+    bool own = false;  // the machine knows the variables of the module that it runs
+    for (auto& [name, place] : module->variables) own = own || place.first == a.address;
+    if (a.kind == Kind::Variable && own) continue;
     t.rows.push_back({a.address, a.bytes, 1, a.shadow});
     t.names += a.name + "\n";
   }
@@ -309,7 +321,7 @@ static const Table& table_now() {
 }
 
 static void fill(Request& request, const Kernel& k, const Config& c, const std::vector<uint8_t>& params) {
-  const Table& table = table_now();
+  const Table& table = table_now(k.module);
   const uint32_t grid[3] = {c.grid.x, c.grid.y, c.grid.z}, block[3] = {c.block.x, c.block.y, c.block.z};
   const uint32_t cluster[3] = {c.cluster.x, c.cluster.y, c.cluster.z};
   request.put("grid", grid);
@@ -346,7 +358,7 @@ static cudaError_t run_grid(Kernel& k, const Config& c, const std::vector<uint8_
   totals[k.name].launches++;
   sync_managed_variables(true);
   Open open;
-  void* result = machine.launch(program, request.data());
+  void* result = machine.launch(k.module->program, request.data());
   uint64_t printed = 0;
   const char* text = machine.result_printed ? machine.result_printed(result, &printed) : nullptr;
   if (printed) std::fwrite(text, 1, printed, stdout);

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from kernelwright.backends.source_text import known_names
-from kernelwright.backends.source_text.tokens import Token, blank, tokenize
+from kernelwright.backends.source_text.tokens import Token, blank, line_at, tokenize
 from kernelwright.machine import nvrtc
 
 _LEFT = re.compile(r"(?:cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)")
@@ -120,14 +120,14 @@ def check(source: str, file: str) -> tuple[str, ...]:
         if name is None:
             continue
         if not name or name.startswith("/") or ".." in name or "\\" in name:
-            line = source.count("\n", 0, token.start) + 1
+            line = line_at(source, token.start)
             raise RefusedInclude("only plain header names can be included", line, file)
         names.append(name)
     return tuple(names)
 
 
 def _refuse_forbidden(token: Token, source: str, file: str) -> None:
-    line = source.count("\n", 0, token.start) + 1
+    line = line_at(source, token.start)
     unrolls = token.text == "_Pragma" and re.compile(_UNROLLS).match(source, token.end)
     if not unrolls and _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
         raise RefusedInclude("this construct can read files of the machine and is not allowed", line, file)
@@ -208,6 +208,6 @@ def missing_includes(source: str, file: str, seen: tuple[str, ...]) -> str | Non
             continue
         for word, token in words.items():
             if re.fullmatch(pattern, word):
-                line = source.count("\n", 0, token.start) + 1
+                line = line_at(source, token.start)
                 return f"{file}:{line}: error: '{word}' is not declared: the header that declares it is not included"
     return None

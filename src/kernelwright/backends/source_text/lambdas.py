@@ -15,7 +15,7 @@ from kernelwright.backends.source_text import local_names
 from kernelwright.backends.source_text.declarations import Chunk, TemplateParameter
 from kernelwright.backends.source_text.launches import RefusedSource, UnsupportedSource
 from kernelwright.backends.source_text.local_names import LocalName
-from kernelwright.backends.source_text.tokens import Token, matching, tokenize
+from kernelwright.backends.source_text.tokens import Token, line_at, matching, tokenize
 
 HEADER = "kernelwright_lambda.h"
 _INIT = re.compile(r"(\w+)\s*(=|(?=[({]))\s*(.+)", re.DOTALL)
@@ -247,4 +247,4 @@ def device_text(one: DeviceLambda, source: str, tokens: list[Token]) -> str:
 
 
 def _line(source: str, token: Token) -> int:
-    return source.count("\n", 0, token.start) + 1
+    return line_at(source, token.start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.backends.source_text.tokens import Token, blank, matching, tokenize
+from kernelwright.backends.source_text.tokens import Token, blank, line_at, matching, tokenize
 
 ANNOTATIONS = {"__global__", "__device__", "__host__", "__constant__", "__managed__", "__noinline__"}
 ANNOTATIONS |= {"__forceinline__", "__grid_constant__", "__shared__"}
@@ -86,7 +86,7 @@ class HostText:
 
     def line(self, index: int) -> int:
         """Returns the line number of a token, from 1."""
-        return self.source.count("\n", 0, self.tokens[index].start) + 1
+        return line_at(self.source, self.tokens[index].start)
 
     def _launches(self, start: int, stop: int) -> list[LaunchSyntax]:
         found = []

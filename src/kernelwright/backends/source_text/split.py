@@ -99,6 +99,8 @@ class _SplitState:
     """Annotations by macro name: torch's macros, then the text's own."""
     whole: bool = False
     """A program with `main`, whose kernels and variables are identified by address, not by name (`program`)."""
+    relocatable: bool = False
+    """A file of a program whose device variables other files may name."""
     on_host: bool = False
     """A program whose device functions also run on the host: it passes them to Thrust or CUB."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
@@ -136,31 +138,33 @@ class _SplitState:
         return self.source[self.tokens[start].start : self.tokens[stop - 1].end]
 
 
-def split(source: str, whole: bool = False, macros: Mapping[str, str] | None = None) -> Split:
-    """Splits CUDA `source` into device and host text; `whole`: a program with `main` instead of an extension.
+def split(
+    source: str, whole: bool = False, macros: Mapping[str, str] | None = None, relocatable: bool = False
+) -> Split:
+    """Splits CUDA `source` into device and host text; `whole`: a file of a program instead of an extension.
 
-    `macros` are those of the command line and of headers, which conditionals may test. Raises `UnsupportedSource` for
+    `relocatable`: its device code is linked with that of other files. `macros` are those of the command line and of headers, which conditionals may test. Raises `UnsupportedSource` for
     source that cannot be split.
     """
     known = {"__CUDACC__": "1", "__NVCC__": "1", **(macros or {})}
     source = without_dead_code(source)
     device = conditionals.resolved(source, {"__CUDA_ARCH__": _ARCH, **known})
     host = conditionals.resolved(source, known)
-    parts = _split(device, whole)
+    parts = _split(device, whole, relocatable)
     if device == host:
         return parts
-    other = _split(host, whole)
+    other = _split(host, whole, relocatable)
     if parts.device_lambdas or other.device_lambdas:
         raise UnsupportedSource("a __device__ lambda beside a conditional within a declaration", 1)
     device = {"device": parts.device, "device_for": parts.device_for, "device_words": parts.device_words}
     return replace(other, kernels=parts.kernels, **device)
 
 
-def _split(source: str, whole: bool) -> Split:
+def _split(source: str, whole: bool, relocatable: bool) -> Split:
     source = expand_parameter_macros(expand_kernel_macros(source))
     tokens = tokenize(source)
     on_host = whole and HOST_ALGORITHMS.search(source) is not None
-    state = _SplitState(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host)
+    state = _SplitState(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host, relocatable=relocatable)
     _scope(state, 0, len(tokens))
     _emit_named_device_functions(state)
     _define_specialised(state)
@@ -346,12 +350,15 @@ def _device_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: 
 def _shadow(state: _SplitState, chunk: Chunk, words: set[str]) -> str | None:
     """Returns the host's declaration of a device variable, of which only name and size matter."""
     raw = state.raw(chunk.start, chunk.stop)
-    if _DEVICE_ONLY.search(raw) or "extern" in words:
+    if _DEVICE_ONLY.search(raw) or ("extern" in words and not state.relocatable):
         return None
     text = state.text.render(chunk.start, chunk.stop)
     if state.whole:
+        plain = _without_static(text)
+        if "static" in words or not state.relocatable:  # as with nvcc, other files may have a variable of that name
+            plain = f"static __attribute__((used)) {plain}"
         # The builder finds a managed variable by a kw_managed_ symbol; host code accesses its value directly.
-        return _managed(_without_static(text), chunk.name) if "__managed__" in words else _without_static(text)
+        return _managed(plain, chunk.name) if "__managed__" in words else plain
     return text if words & {"static", "constexpr"} else "static " + text
 
 

@@ -6,6 +6,7 @@ launches inside them are never mistaken for code. Callers compute line numbers f
 
 from __future__ import annotations
 
+import bisect
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -22,6 +23,7 @@ _TOKEN = re.compile(
     |(?P<punct><<<|::|->|.)""",
     re.DOTALL | re.VERBOSE,
 )
+_LINE = re.compile(r"^[ \t]*#[ \t]*line[ \t]+(\d+)(?:[ \t]+\"([^\"\n]*)\")?[^\n]*\n", re.MULTILINE)
 _DIRECTIVE = re.compile(r"#(?:\\\r?\n|/\*.*?\*/|//[^\n]*|[^\n\\/]|\\|/)*", re.DOTALL)
 
 
@@ -63,8 +65,11 @@ def _tokens(source: str) -> tuple[Token, ...]:
 
 
 def blank(text: str) -> str:
-    """Returns only the newlines of `text`, to replace removed text without changing line numbers."""
-    return "\n" * text.count("\n")
+    """Returns only the newlines of `text`, and its last `#line`, to replace removed text without changing line numbers."""
+    marks = list(_LINE.finditer(text)) if "line" in text else []
+    if not marks:
+        return "\n" * text.count("\n")
+    return f"\n{marks[-1].group()}" + "\n" * text.count("\n", marks[-1].end())
 
 
 PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -111,3 +116,27 @@ def matching_angle(tokens: list[Token], index: int, stop: int) -> int:
                 return stop
         k += 1
     return stop
+
+
+
+@lru_cache(maxsize=16)
+def _marks(source: str) -> tuple[tuple[int, int, str], ...]:
+    """Returns the `#line` directives of a text: the offset behind each, its line and its file."""
+    marks, file = [(0, 1, "")], ""
+    for found in _LINE.finditer(source):
+        file = found[2] if found[2] is not None else file
+        marks.append((found.end(), int(found[1]), file))
+    return tuple(marks)
+
+
+def line_at(source: str, offset: int) -> int:
+    """Returns the line of a place as compilers count it: from the last `#line` before it."""
+    marks = _marks(source)
+    start, first, _ = marks[bisect.bisect_right(marks, offset, key=lambda mark: mark[0]) - 1]
+    return first + source.count("\n", start, offset)
+
+
+def file_at(source: str, offset: int) -> str:
+    """Returns the file that the last `#line` before a place names; empty in a text without any."""
+    marks = _marks(source)
+    return marks[bisect.bisect_right(marks, offset, key=lambda mark: mark[0]) - 1][2]

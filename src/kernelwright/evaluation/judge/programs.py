@@ -88,20 +88,31 @@ def _request_layout() -> str:
     return ";".join(f"{name}={value}" for name, value in parts.items())
 
 
-def build(source: str, builder: BuilderClient, flags: tuple[str, ...] = ()) -> BuildResult:
-    """Returns the program's executable and device code, from the build cache if it is there."""
-    request = BuildRequest("program", cuda_source=source, cuda_flags=flags)
+def build(
+    source: str,
+    builder: BuilderClient,
+    flags: tuple[str, ...] = (),
+    unit_names: tuple[str, ...] = (),
+    unit_sources: tuple[str, ...] = (),
+) -> BuildResult:
+    """Returns the program's executable and device code, from the build cache if it is there. `unit_names` and
+    `unit_sources` are further files, each compiled for itself."""
+    request = BuildRequest(
+        "program", cuda_source=source, cuda_flags=flags, unit_names=unit_names, unit_sources=unit_sources
+    )
     return builder.build(dataclasses.asdict(request), BUILD_SECONDS)
 
 
 class ProgramSession:
     """The confined folder in which one program and its scripts run."""
 
-    def __init__(self, built: BuildResult | None, source: str, pool: Pool, limits: ProgramLimits) -> None:
-        """Starts the child; without `built`, for scripts only."""
+    def __init__(
+        self, built: BuildResult | None, source: str, pool: Pool, limits: ProgramLimits, more: Sequence[str] = ()
+    ) -> None:
+        """Starts the child; without `built`, for scripts only. `source` and `more` are the program's files."""
         self.executable = Path((built and built.library) or "")
         # Thrust's algorithms run on the host here and access device memory, which therefore stays unprotected.
-        self.open_memory = THRUST.search(source) is not None
+        self.open_memory = any(THRUST.search(text) for text in (source, *more))
         self.left = limits.seconds
         self.child: Child = pool.spawn(
             "program",

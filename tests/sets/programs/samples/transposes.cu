@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
       case 1: kernel = &transposeNaive; kernelName = "naive             "; break;
       default: kernel = &transposeNoBankConflicts; kernelName = "no bank conflicts "; break;
     }
-    gold = kernel == &copy ? h_idata : transposeGold;
+    gold = k == 0 ? h_idata : transposeGold;
     checkCudaErrors(cudaMemset(d_odata, 0, mem_size));
     kernel<<<grid, threads>>>(d_odata, d_idata, size_x, size_y);
     getLastCudaError("launch failed");

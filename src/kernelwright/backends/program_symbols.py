@@ -1,0 +1,141 @@
+"""Reads the symbols of a program's objects and of its executable: kernels, their instances, and device variables.
+
+A kernel's stub holds a variable `kw_id` of its own. Symbols of the executable that only one file sees stand behind that
+file's own symbol; all others belong to the first object that defines them.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.backends.source_text.split import UnsupportedSource
+from kernelwright.backends.source_text.tokens import line_at
+from kernelwright.errors import HarnessError
+from kernelwright.machine.runtime import readable
+
+ANONYMOUS = "(anonymous namespace)::"
+_ROW = re.compile(r"(\w+) (\w+) ([bBdDrRuVvgG]) (.+)$")
+_FILE = re.compile(r"\w+ (?:\w+ )?a unit(\d+)\.\w+$")
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A data symbol. `unit`: the number of the file that it is local to, else None."""
+
+    offset: int
+    name: str
+    written: str
+    size: int
+    unit: int | None
+
+
+@dataclass(frozen=True)
+class HostKernel:
+    """One kernel or template instance: its entry in the PTX, or its name expression."""
+
+    entry: str
+    expression: str = ""
+
+
+def symbols(file: Path) -> list[Symbol]:
+    """Returns the data symbols of an executable or object. Raises `HarnessError` without nm."""
+    rows = []
+    for flags in ("-apS", "-apSC"):
+        command = ["nm", flags, "--defined-only", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+        if done.returncode:
+            raise HarnessError(f"nm failed: {done.stderr[:200]}", "install binutils, which g++ needs as well")
+        rows.append(done.stdout.splitlines())
+    found: list[Symbol] = []
+    unit = None
+    for plain, written in zip(*rows, strict=True):
+        if (mark := _FILE.match(plain)) is not None:
+            unit = int(mark[1])
+        row, read = _ROW.match(plain), _ROW.match(written)
+        if row and read:
+            local = unit if row[3].islower() and row[3] not in "uv" else None
+            found.append(Symbol(int(row[1], 16), row[4], read[4], int(row[2], 16), local))
+    return found
+
+
+def is_kernel(symbol: Symbol) -> bool:
+    """Tells whether a symbol is a stub's own variable."""
+    return symbol.name.endswith("E5kw_id")
+
+
+def kernel(source: str, symbol: Symbol) -> HostKernel:
+    """Returns the kernel to which a symbol `kernel(...)::kw_id` belongs. Raises `UnsupportedSource`."""
+    encoding = symbol.name.removeprefix("_ZZ").removesuffix("E5kw_id")
+    name = symbol.written.removesuffix("::kw_id")
+    opening = _parameter_list(name.replace(ANONYMOUS, " " * len(ANONYMOUS)))
+    if opening is None:
+        return HostKernel(name)  # extern "C"
+    if "{lambda" in name or "{unnamed" in name:
+        called = re.split(r"[<(]", name.removeprefix("void "))[0].split("::")[-1]
+        launch = re.search(rf"\b{called}\b\s*(?:<[^;{{}}]*?>\s*)?<<<", source)
+        line = line_at(source, launch.start()) if launch else 0
+        raise UnsupportedSource("a kernel instance for a lambda or an unnamed type of host code", line)
+    head = name[:opening]
+    # The device text has no unnamed namespaces, and NVRTC no kernels of internal linkage: both are asked for by name.
+    if head.endswith(">") or ANONYMOUS in name or encoding.startswith("L"):
+        return HostKernel("", head.removeprefix("void ").replace(ANONYMOUS, ""))
+    return HostKernel("_Z" + encoding)
+
+
+def _parameter_list(name: str) -> int | None:
+    """Returns the index of the `(` that opens the parameters: the first outside `<...>`."""
+    depth = 0
+    for k, c in enumerate(name):
+        if c == "<":
+            depth += 1
+        elif c == ">" and name[k - 1] != "-":
+            depth -= 1
+        elif c == "(" and depth == 0:
+            return k
+    return None
+
+
+_VARIABLE = re.compile(
+    r"^(?:\.visible |\.weak |\.extern )?\.(?:global|const)\b[^;={]*?([\w$]+)(?:\[\d*\])*\s*(?:=|;)", re.M
+)
+
+
+@dataclass(frozen=True)
+class DeviceModule:
+    """The device code of one file, or of all where they are linked."""
+
+    ptx: str
+    lowered: dict[str, str]
+
+
+def table(program: Path, objects: Sequence[Path], sources: Sequence[str], modules: Sequence[DeviceModule]) -> str:
+    """Returns the table that maps the executable's addresses to kernels and variables, with the PTX behind it.
+
+    `objects` and `sources` are by file; `modules`, too, or one for all files.
+    """
+    owner: dict[str, int] = {}
+    for unit, file in enumerate(objects):
+        for symbol in symbols(file):
+            owner.setdefault(symbol.name, unit)
+    found = symbols(program)
+    managed = {symbol.name.removeprefix("kw_managed_") for symbol in found if symbol.name.startswith("kw_managed_")}
+    known = [{readable(name): name for name in _VARIABLE.findall(module.ptx)} for module in modules]
+    lines = []
+    for symbol in found:
+        unit = symbol.unit if symbol.unit is not None else owner.get(symbol.name)
+        if unit is None:
+            continue
+        module = unit if len(modules) > 1 else 0
+        if is_kernel(symbol):
+            one = kernel(sources[unit], symbol)
+            entry = modules[module].lowered.get(one.expression, "") if one.expression else one.entry
+            lines.append(f"kernel\t{symbol.offset:x}\t{module}\t{entry}")
+        elif (name := known[module].get(symbol.written.replace(ANONYMOUS, ""))) is not None:
+            kind = "managed" if symbol.written.split("::")[-1] in managed else "variable"
+            lines.append(f"{kind}\t{symbol.offset:x}\t{module}\t{name}\t{symbol.size}")
+    texts = [f"{len(module.ptx.encode())}\n{module.ptx}" for module in modules]
+    return "\n".join([*lines, "ptx", ""]) + "".join(texts)
