@@ -303,7 +303,8 @@ def test_launch_fields_are_those_of_the_library() -> None:
 
 def test_variables_have_one_name_on_both_sides() -> None:
     parts = split("static __device__ int a = 1;\n__managed__ int b;\nint main() {}\n", whole=True)
-    assert "static" not in parts.device + parts.host
+    assert "static" not in parts.device
+    assert "static __attribute__((used))   int a" in parts.host  # another file may have one of that name
     assert "kw_managed_b" in parts.host and "__managed__" not in parts.device
 
 

@@ -304,4 +304,33 @@ cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t* node, cudaGraph_t graph, cons
   *node = add_node(graph, [] { return cudaSuccess; });
   return cudaSuccess;
 }
+cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t* node, cudaGraph_t graph, const cudaGraphNode_t*, size_t,
+                                   const cudaMemcpy3DParms* given) {
+  KW_LOCKED;
+  if (!graphs.count(graph) || !given) return note(cudaErrorInvalidValue);
+  cudaMemcpy3DParms p = *given;
+  *node = add_node(graph, [p] { return cudaMemcpy3D(&p); });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t* node, cudaGraph_t graph, const cudaGraphNode_t*, size_t,
+                                       cudaGraph_t child) {
+  KW_LOCKED;
+  if (!graphs.count(graph) || !graphs.count(child)) return note(cudaErrorInvalidValue);
+  *node = add_node(graph, [operations = child->operations] {
+    for (const Operation& one : operations) {
+      cudaError_t failed = one();
+      if (failed != cudaSuccess) return failed;
+    }
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphClone(cudaGraph_t* clone, cudaGraph_t graph) {
+  KW_LOCKED;
+  if (!graphs.count(graph)) return note(cudaErrorInvalidValue);
+  *clone = new CUgraph_st;
+  graphs.insert(*clone);
+  for (const Operation& one : graph->operations) add_node(*clone, one);
+  return cudaSuccess;
+}
 }

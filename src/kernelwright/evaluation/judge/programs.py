@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kernelwright.backends.program import TABLE
+from kernelwright.backends.program import MAIN, TABLE
 from kernelwright.backends.source_text.split import THRUST
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import WorkerDied
@@ -197,18 +197,20 @@ def _step(answer: dict[str, Any]) -> Step:
 
 def _finding(kind: str, fields: list[str]) -> Finding:
     """Parses one of the machine's lines: kernel, rule, message, block, thread, line, file, instruction."""
-    kernel, rule, message, block, thread, line, _file, ptx = fields[:8]
+    kernel, rule, message, block, thread, line, file, ptx = fields[:8]
+    # Other files of the program have their name in the text; the finding's own line is one of the main file.
+    other = "" if not file or file == MAIN else f"{file} "
     where = f" in kernel {readable(kernel)}"
     if block and thread:
         where += f", block ({block}), thread ({thread})"
-    where += f", line {line}" if line else ""
+    where += f", {other}line {line}" if line else ""
     where += f" [{ptx.strip()}]" if ptx.strip() else ""
     severity: Any = "fault" if kind == "fault" else "warning"
     return Finding(
         rule=rule,
         evidence=(_plain_names(message) + where)[:600],
         severity=severity,
-        line=int(line) if line.isdigit() else None,
+        line=int(line) if line.isdigit() and not other else None,
     )
 
 
