@@ -2,8 +2,8 @@
 
     python benchmarks/whole_programs.py [--out benchmarks/results/whole_programs] [--only TEXT] [--timeout S]
 
-An outcome is `passed`, `finding` (its own check passed, the machine reports something), `failed`, `unsupported` by name,
-or `compile_error`. Writes OUT.json and OUT.md.
+An outcome is `passed`, `finding` (its own check passed, the machine reports something that the program does not
+expect), `failed`, `unsupported` by name, or `compile_error`. Writes OUT.json and OUT.md.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def judged(program: Program, timeout: float) -> Outcome:
         return Outcome(program.name, "unsupported" if step.unsupported else "timeout", step.unsupported, seconds)
     if not passed(step.status, step.stdout):
         return Outcome(program.name, "failed", f"{step.how()}: {step.last_words}", seconds)
-    if step.findings:
-        return Outcome(program.name, "finding", step.findings[0].evidence, seconds)
+    unexpected = [finding for finding in step.findings if finding.rule not in program.findings]
+    if unexpected:
+        return Outcome(program.name, "finding", unexpected[0].evidence, seconds)
     return Outcome(program.name, "passed", "", seconds)
 
 
@@ -86,7 +87,11 @@ def main() -> None:
         if words.only in program.name:
             found.append(judged(program, words.timeout))
             print(f"{found[-1].name}: {found[-1].outcome} {found[-1].reason}", file=sys.stderr, flush=True)
-    facts = {"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "programs": [asdict(one) for one in found]}
+    facts = {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": platform.machine(),
+        "programs": [asdict(one) for one in found],
+    }
     words.out.parent.mkdir(parents=True, exist_ok=True)
     words.out.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n")
     words.out.with_suffix(".md").write_text(page(found))

@@ -212,7 +212,11 @@ def _openmp(request: BuildRequest) -> list[str]:
 def _link(request: BuildRequest, units: list[_Unit], cache: Path, folder: Path) -> CompilerRun:
     library = runtime_library(cache)
     where = [str(library), f"-Wl,-rpath,{library.parent}", "-lm", "-lpthread"]
-    done = run_compiler(["-pie", *(f"unit{k}.o" for k in range(len(units))), *where, *_openmp(request), "-o", "program"], folder, HOST_TIMEOUT)
+    done = run_compiler(
+        ["-pie", *(f"unit{k}.o" for k in range(len(units))), *where, *_openmp(request), "-o", "program"],
+        folder,
+        HOST_TIMEOUT,
+    )
     return CompilerRun(done.status, _own_names(done.log, folder))
 
 

@@ -23,7 +23,7 @@ _FILE = re.compile(r"\w+ (?:\w+ )?a unit(\d+)\.\w+$")
 
 
 @dataclass(frozen=True)
-class Symbol:
+class HostSymbol:
     """A data symbol. `unit`: the number of the file that it is local to, else None."""
 
     offset: int
@@ -41,7 +41,7 @@ class HostKernel:
     expression: str = ""
 
 
-def symbols(file: Path) -> list[Symbol]:
+def symbols(file: Path) -> list[HostSymbol]:
     """Returns the data symbols of an executable or object. Raises `HarnessError` without nm."""
     rows = []
     for flags in ("-apS", "-apSC"):
@@ -50,7 +50,7 @@ def symbols(file: Path) -> list[Symbol]:
         if done.returncode:
             raise HarnessError(f"nm failed: {done.stderr[:200]}", "install binutils, which g++ needs as well")
         rows.append(done.stdout.splitlines())
-    found: list[Symbol] = []
+    found: list[HostSymbol] = []
     unit = None
     for plain, written in zip(*rows, strict=True):
         if (mark := _FILE.match(plain)) is not None:
@@ -58,16 +58,16 @@ def symbols(file: Path) -> list[Symbol]:
         row, read = _ROW.match(plain), _ROW.match(written)
         if row and read:
             local = unit if row[3].islower() and row[3] not in "uv" else None
-            found.append(Symbol(int(row[1], 16), row[4], read[4], int(row[2], 16), local))
+            found.append(HostSymbol(int(row[1], 16), row[4], read[4], int(row[2], 16), local))
     return found
 
 
-def is_kernel(symbol: Symbol) -> bool:
+def is_kernel(symbol: HostSymbol) -> bool:
     """Tells whether a symbol is a stub's own variable."""
     return symbol.name.endswith("E5kw_id")
 
 
-def kernel(source: str, symbol: Symbol) -> HostKernel:
+def kernel(source: str, symbol: HostSymbol) -> HostKernel:
     """Returns the kernel to which a symbol `kernel(...)::kw_id` belongs. Raises `UnsupportedSource`."""
     encoding = symbol.name.removeprefix("_ZZ").removesuffix("E5kw_id")
     name = symbol.written.removesuffix("::kw_id")
@@ -81,7 +81,8 @@ def kernel(source: str, symbol: Symbol) -> HostKernel:
         raise UnsupportedSource("a kernel instance for a lambda or an unnamed type of host code", line)
     head = name[:opening]
     # The device text has no unnamed namespaces, and NVRTC no kernels of internal linkage: both are asked for by name.
-    if head.endswith(">") or ANONYMOUS in name or encoding.startswith("L"):
+    encoding = encoding.removeprefix("L")  # static
+    if head.endswith(">") or ANONYMOUS in name or (symbol.unit is not None and encoding.startswith("N")):
         return HostKernel("", head.removeprefix("void ").replace(ANONYMOUS, ""))
     return HostKernel("_Z" + encoding)
 
@@ -126,12 +127,12 @@ def table(program: Path, objects: Sequence[Path], sources: Sequence[str], module
     known = [{readable(name): name for name in _VARIABLE.findall(module.ptx)} for module in modules]
     lines = []
     for symbol in found:
-        unit = symbol.unit if symbol.unit is not None else owner.get(symbol.name)
-        if unit is None:
+        holder = symbol.unit if symbol.unit is not None else owner.get(symbol.name)
+        if holder is None:
             continue
-        module = unit if len(modules) > 1 else 0
+        module = holder if len(modules) > 1 else 0
         if is_kernel(symbol):
-            one = kernel(sources[unit], symbol)
+            one = kernel(sources[holder], symbol)
             entry = modules[module].lowered.get(one.expression, "") if one.expression else one.entry
             lines.append(f"kernel\t{symbol.offset:x}\t{module}\t{entry}")
         elif (name := known[module].get(symbol.written.replace(ANONYMOUS, ""))) is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kernelwright.backends.program import MAIN
 from kernelwright.backends.source_text import own_files
-from kernelwright.backends.source_text.own_files import SourceFile
+from kernelwright.backends.source_text.own_files import OwnFile
 from kernelwright.errors import CandidateError
 from kernelwright.tasks.files import MAX_BYTES
 
@@ -26,7 +26,7 @@ _INCLUDE_FLAG = re.compile(r"(?:-I|-isystem|-iquote|--include-path)(?:=|\s+)?(.*
 
 @dataclass(frozen=True)
 class ProgramSources:
-    """The texts that the builder gets. `main` is empty where the main file holds no CUDA; it is then among the units."""
+    """The texts for the builder. `main` is empty where the main file is no `.cu`; it is then among the units."""
 
     main: str
     unit_names: tuple[str, ...]
@@ -79,7 +79,7 @@ class _Finder:
         self.main, self.folders = main.resolve(), [folder.resolve() for folder in folders]
         self.given = [file for file in files if file.exists()]
 
-    def __call__(self, name: str, quoted: bool, file: SourceFile) -> SourceFile | None:
+    def __call__(self, name: str, quoted: bool, file: OwnFile) -> OwnFile | None:
         if Path(name).suffix not in _HEADERS or Path(name).is_absolute():
             return None
         places = [Path(file.key).parent / name] if quoted else []
@@ -98,8 +98,8 @@ class _Finder:
                 return path.relative_to(folder).as_posix()
         return path.name
 
-    def file(self, path: Path, name: str) -> SourceFile:
-        return SourceFile(str(path.resolve()), re.sub(r'["\\\n]', "_", name), _text(path))
+    def file(self, path: Path, name: str) -> OwnFile:
+        return OwnFile(str(path.resolve()), re.sub(r'["\\\n]', "_", name), _text(path))
 
 
 def _text(path: Path) -> str:

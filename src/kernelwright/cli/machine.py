@@ -60,9 +60,7 @@ def machine_run(
     for flag in program_checks.idle_flags(flags):
         print(f"warning: --flag {flag} changes nothing here", file=sys.stderr)
     with terminal.spinner(f"running {file.name}"):
-        options = program_checks.MachineOptions(
-            tuple(flags), races, order, ProgramLimits(timeout, memory_mb), sandbox
-        )
+        options = program_checks.MachineOptions(tuple(flags), races, order, ProgramLimits(timeout, memory_mb), sandbox)
         complaint, step = program_checks.run_file(file, arguments or [], options, files=files or [], keep=keep)
     if as_json:
         print(json.dumps(program_checks.facts(complaint, step)))

@@ -2,7 +2,7 @@
 
 A program is a file `GROUP/NAME.cu`, or a folder `files/NAME` with `main.cu`, `main.cpp` or `app/main.cu`. It checks its
 own result, prints PASS as its last line and ends with status 0. Comments `// arguments:`, `// flags:` and `// files:`
-hold what a user writes on the command line.
+hold what a user writes on the command line; `// findings:` names the faults that a program makes on purpose.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Program:
     arguments: tuple[str, ...]
     flags: tuple[str, ...]
     files: tuple[Path, ...]
+    findings: tuple[str, ...] = ()
 
 
 def programs() -> list[Program]:
@@ -45,7 +46,8 @@ def _program(path: Path) -> Program:
     # An include folder is written as seen from the program's own folder.
     flags = tuple(f"-I{path.parent / flag[2:]}" if flag.startswith("-I") else flag for flag in words("flags"))
     name = "/".join(path.relative_to(HERE).with_suffix("").parts)
-    return Program(name, path, words("arguments"), flags, tuple(path.parent / file for file in words("files")))
+    files = tuple(path.parent / file for file in words("files"))
+    return Program(name, path, words("arguments"), flags, files, words("findings"))
 
 
 def passed(status: int, stdout: str) -> bool:

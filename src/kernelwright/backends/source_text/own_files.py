@@ -25,7 +25,7 @@ class TooManyHeaders(Exception):
 
 
 @dataclass(frozen=True)
-class SourceFile:
+class OwnFile:
     """A file of a program: the key that tells it from others, the name that messages show, and its text."""
 
     key: str
@@ -33,16 +33,16 @@ class SourceFile:
     text: str
 
 
-Finder = Callable[[str, bool, SourceFile], SourceFile | None]
+Finder = Callable[[str, bool, OwnFile], OwnFile | None]
 """Returns the file that an include names (name, whether quoted, the including file); None where it is no own file."""
 
 
-def expanded(main: SourceFile, find: Finder) -> str:
+def expanded(main: OwnFile, find: Finder) -> str:
     """Returns `main` with all its own headers. Raises `TooManyHeaders`."""
     return _Expansion(find).text(main, 0)
 
 
-def included(main: SourceFile, find: Finder) -> frozenset[str]:
+def included(main: OwnFile, find: Finder) -> frozenset[str]:
     """Returns the keys of all own files that `main` includes. Raises `TooManyHeaders`."""
     expansion = _Expansion(find)
     expansion.text(main, 0)
@@ -57,7 +57,7 @@ class _Expansion:
         self.done: set[str] = set()
         """Files that count once and stand in the text outside every conditional: they are not put in again."""
 
-    def text(self, file: SourceFile, level: int, conditional: bool = False) -> str:
+    def text(self, file: OwnFile, level: int, conditional: bool = False) -> str:
         self.length += len(file.text)
         if level > MOST_LEVELS or self.length > MOST_CHARACTERS:
             raise TooManyHeaders(f"{file.name}: the headers include each other without end, or are too long together")
@@ -80,7 +80,7 @@ class _Expansion:
         body = "".join([*out, file.text[position:]])
         return _once(body, file) if once and guard is None else body
 
-    def _put(self, token: Token, file: SourceFile, level: int, conditional: bool) -> str | None:
+    def _put(self, token: Token, file: OwnFile, level: int, conditional: bool) -> str | None:
         """Returns the text in place of a directive; None for one that stays."""
         match = _INCLUDE.match(token.text)
         if match is None:
@@ -94,7 +94,7 @@ class _Expansion:
         return f'#line 1 "{found.name}"\n{self.text(found, level + 1, conditional)}'
 
 
-def _once(body: str, file: SourceFile) -> str:
+def _once(body: str, file: OwnFile) -> str:
     """Guards a file with `#pragma once`, which may stand in the text twice within conditionals."""
     name = "KW_ONCE_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in file.key)
     body = re.sub(r"^([ \t]*)#[ \t]*pragma[ \t]+once[^\n]*", r"\1", body, count=1, flags=re.MULTILINE)

@@ -1,8 +1,9 @@
 """Keeps from a program's device text the declarations that device code does not name: types, aliases and constants.
 
-nvcc shows all of a file to both compilers and compiles for the device what device code uses. NVRTC has no host headers,
-so that a `struct timeval` in a class of the host's would be an error. A declaration for both sides therefore goes to the
-device only if a kernel, a device function or an instance of a kernel names it, or a declaration that does so.
+nvcc shows all of a file to both compilers and compiles for the device what device code uses. NVRTC has no host
+headers, so that a `struct timeval` in a class of the host's would be an error. A declaration for both sides therefore
+goes to the device only if a kernel, a device function or an instance of a kernel names it, or a declaration does that
+is itself named so.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ def _body(tokens: list[Token], chunk: Chunk) -> tuple[int, int]:
 def _type_names(tokens: list[Token], chunk: Chunk) -> frozenset[str]:
     opening, closing = _body(tokens, chunk)
     names: set[str] = set()
-    head = next((k for k in range(chunk.start, chunk.stop) if tokens[k].text in _TYPE_HEADS and not _parameter(tokens, k)), None)
+    head = next(
+        (k for k in range(chunk.start, chunk.stop) if tokens[k].text in _TYPE_HEADS and not _parameter(tokens, k)), None
+    )
     is_enum = False
     while head is not None and head < min(opening, chunk.stop):
         token = tokens[head]

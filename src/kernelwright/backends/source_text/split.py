@@ -143,8 +143,8 @@ def split(
 ) -> Split:
     """Splits CUDA `source` into device and host text; `whole`: a file of a program instead of an extension.
 
-    `relocatable`: its device code is linked with that of other files. `macros` are those of the command line and of headers, which conditionals may test. Raises `UnsupportedSource` for
-    source that cannot be split.
+    `relocatable`: its device code is linked with that of other files. `macros` are those of the command line and of
+    headers, which conditionals may test. Raises `UnsupportedSource` for source that cannot be split.
     """
     known = {"__CUDACC__": "1", "__NVCC__": "1", **(macros or {})}
     source = without_dead_code(source)
@@ -156,8 +156,13 @@ def split(
     other = _split(host, whole, relocatable)
     if parts.device_lambdas or other.device_lambdas:
         raise UnsupportedSource("a __device__ lambda beside a conditional within a declaration", 1)
-    device = {"device": parts.device, "device_for": parts.device_for, "device_words": parts.device_words}
-    return replace(other, kernels=parts.kernels, **device)
+    return replace(
+        other,
+        device=parts.device,
+        device_for=parts.device_for,
+        kernels=parts.kernels,
+        device_words=parts.device_words,
+    )
 
 
 def _split(source: str, whole: bool, relocatable: bool) -> Split:
@@ -544,9 +549,6 @@ def _any_stub(
 
 
 def _kernel_head(state: _SplitState, chunk: Chunk, replace: dict[int, str]) -> str:
-    if state.whole:
-        head = range(chunk.start, chunk.parens or chunk.start)
-        replace.update({k: "" for k in head if state.tokens[k].text == "static"})
     return _render_without(state, chunk, replace)
 
 

@@ -65,7 +65,7 @@ def _tokens(source: str) -> tuple[Token, ...]:
 
 
 def blank(text: str) -> str:
-    """Returns only the newlines of `text`, and its last `#line`, to replace removed text without changing line numbers."""
+    """Returns the newlines of `text` and its last `#line`, to replace removed text without changing line numbers."""
     marks = list(_LINE.finditer(text)) if "line" in text else []
     if not marks:
         return "\n" * text.count("\n")
@@ -116,7 +116,6 @@ def matching_angle(tokens: list[Token], index: int, stop: int) -> int:
                 return stop
         k += 1
     return stop
-
 
 
 @lru_cache(maxsize=16)

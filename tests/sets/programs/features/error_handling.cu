@@ -1,3 +1,4 @@
+// findings: invalid-launch
 // Errors that a program provokes on purpose and recovers from, with a class of exception of its own.
 #include <cstdio>
 #include <sstream>

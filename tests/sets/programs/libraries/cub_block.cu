@@ -26,7 +26,9 @@ __global__ void sort_and_scan(const int *in, int *sorted, int *scanned, int *tot
   __syncthreads();
   Sort(temp.sort).Sort(items);
   __syncthreads();
-  Store(temp.store).Store(sorted + base, items);
+  int kept[ITEMS];
+  for (int i = 0; i < ITEMS; i++) kept[i] = items[i];
+  Store(temp.store).Store(sorted + base, kept);  // which reorders what it stores
   __syncthreads();
   Scan(temp.scan).InclusiveSum(items, items);
   __syncthreads();
