@@ -35,7 +35,8 @@ HOST_FLAGS = ("-O1", "-fPIE", "-fno-gnu-unique", "-w", "-fdiagnostics-color=neve
 LIBRARY_FLAGS = ("-std=gnu++20", "-O2", "-fPIC", "-fvisibility=default", "-shared", "-w")
 MAIN = "cuda.cu"
 """The name under which a program's main file is compiled."""
-_RELOCATABLE = ("-rdc=true", "--rdc=true", "-dc", "--device-c", "--relocatable-device-code=true", "-rdc", "--rdc")
+RELOCATABLE = ("-rdc=true", "--rdc=true", "-dc", "--device-c", "--relocatable-device-code=true", "-rdc", "--rdc")
+"""Flags with which nvcc links the device code of several files."""
 _HEADER_GONE = re.compile(r"fatal error: [^:\n]+: No such file or directory")
 TABLE = ".device"
 """The suffix of the table's file name after the executable's."""
@@ -125,7 +126,7 @@ def _files(request: BuildRequest) -> list[tuple[str, str]]:
 
 def _relocatable(request: BuildRequest) -> bool:
     """Tells whether device code of one file may use that of others (`nvcc -rdc=true`)."""
-    return any(flag in _RELOCATABLE for flag in request.cuda_flags)
+    return any(flag in RELOCATABLE for flag in request.cuda_flags)
 
 
 def _build(

@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from kernelwright.backends.program import RELOCATABLE
 from kernelwright.checks import program_sources
 from kernelwright.errors import HarnessError, TaskError, UsageError
 from kernelwright.evaluation.judge.program_answers import check_program
@@ -242,7 +243,9 @@ def idle_flags(flags: Sequence[str]) -> list[str]:
         if not flag.startswith("-"):
             raise UsageError(f"--flag {flag!r} is no flag of nvcc", hint="one begins with a hyphen: --flag -DN=4")
     taken = ("-std=", "--std=")
-    known = [f for f in flags if device_flags([f]) or f.startswith(taken) or "openmp" in f or f in EXTENDED]
+    known = [
+        f for f in flags if device_flags([f]) or f.startswith(taken) or "openmp" in f or f in EXTENDED + RELOCATABLE
+    ]
     return [f for f in flags if f not in known and not program_sources.is_include_flag(f)]
 
 

@@ -66,8 +66,12 @@ class MemberReader:
 
     def _is_of_host(self, member: Member) -> bool:
         """Tells whether a member function is compiled for the host only and leaves no trace in the type's layout."""
-        words = {token.text for token in self.tokens[member.first : member.head]}
-        unknown = any(re.fullmatch(r"[A-Z][A-Z0-9_]{2,}", word) for word in words - self.qualifiers.keys())
+        tokens = self.tokens[member.first : member.head]
+        words = {token.text for token in tokens}
+        # An unknown macro before a type may mean __device__.
+        before_word = {a.text for a, b in zip(tokens, tokens[1:], strict=False) if b.kind == "word"}
+        macros = before_word - self.qualifiers.keys()
+        unknown = any(re.fullmatch(r"[A-Z][A-Z0-9_]{2,}", word) for word in macros)
         return not unknown and not words & {"constexpr", "consteval", "virtual", "override"}
 
     def _may_go(self, member: Member, name: str) -> bool:

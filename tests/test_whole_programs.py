@@ -1,0 +1,42 @@
+"""Some of the 80 whole programs of `tests/sets/programs`: each checks its own result and prints PASS.
+
+`benchmarks/whole_programs.py` runs all of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from sets.programs import Program, passed, programs
+
+from kernelwright.checks import program_checks
+from kernelwright.checks.program_checks import MachineOptions
+
+PART = (
+    "samples/reduction",
+    "samples/managed_classes",
+    "features/host_class_timer",
+    "features/std_names",
+    "libraries/curand_ising",
+    "data/image_filters",
+    "files/separable_convolution/main",
+    "files/two_devices_units/main",
+    "files/separate_compilation/main",
+    "files/class_library/main",
+    "files/include_folders/main",
+    "files/tables/main",
+)
+"""Each group, and each kind of program with several files."""
+ALL = {program.name: program for program in programs()}
+
+
+def test_the_set_has_80_programs() -> None:
+    assert len(ALL) == 80
+
+
+@pytest.mark.parametrize("program", [ALL[name] for name in PART], ids=PART)
+def test_program(program: Program) -> None:
+    options = MachineOptions(program.flags)
+    complaint, step = program_checks.run_file(program.path, program.arguments, options, files=program.files, keep=None)
+    assert not complaint
+    assert passed(step.status, step.stdout), step.last_words
+    assert not step.findings
