@@ -76,9 +76,9 @@ def test_a_kernel_may_have_the_name_of_a_type_whose_header_it_does_not_include(b
 
 
 def test_an_unknown_header_is_named() -> None:
-    result = compile_ptx(with_include("curand_kernel.h"))
+    result = compile_ptx(with_include("cufftdx.hpp"))
     assert not result.ok
-    assert 'cannot open source file "curand_kernel.h"' in result.log
+    assert 'cannot open source file "cufftdx.hpp"' in result.log
 
 
 @pytest.mark.parametrize(
