@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kernelwright.backends.source_text import conditionals, dispatch, lambdas, members, reachable
+from kernelwright.backends.source_text import conditionals, dispatch, lambdas, members, reachable, stubs
 from kernelwright.backends.source_text.declarations import (
     Chunk,
     FunctionParameter,
@@ -545,7 +545,7 @@ def _named(state: _SplitState, found: list[FunctionParameter]) -> dict[int, str]
 def _any_stub(
     state: _SplitState, name: str, template: list[TemplateParameter], found: list[FunctionParameter], line: int
 ) -> str:
-    return _whole_stub(found) if state.whole else _stub(name, template, found, line)
+    return stubs.program_stub(found) if state.whole else stubs.extension_stub(name, template, found, line)
 
 
 def _kernel_head(state: _SplitState, chunk: Chunk, replace: dict[int, str]) -> str:
@@ -570,46 +570,6 @@ def _external(state: _SplitState, chunk: Chunk, raw: str) -> str:
     """Returns the kernel's device text without `static`: NVRTC drops unreferenced kernels of internal linkage."""
     head = state.source[state.tokens[chunk.start].start : state.tokens[chunk.parens or chunk.start].start]
     return re.sub(r"\bstatic\b", "", head) + raw[len(head) :]
-
-
-_ADDED = {"type": "type", "value": "constant", "template": "of_types"}
-"""The stub's method for each kind of template argument."""
-
-
-def _stub(name: str, template: list[TemplateParameter], found: list[FunctionParameter], line: int) -> str:
-    """Returns the host stub's body, which passes the kernel's name, arguments and their sizes to the runner."""
-    calls = ""
-    for k, parameter in enumerate(template):
-        if not parameter.name and all(later.default for later in template[k:]):
-            break  # constraints (`typename = enable_if_t<...>`) take no arguments
-        if not parameter.name or parameter.kind == "other":
-            raise UnsupportedSource("a kernel template with an unnamed or template parameter", line)
-        call = f"kw_e.{_ADDED[parameter.kind]}<{parameter.name}>()"
-        calls += f"({call}, ...); " if parameter.pack else f"{call}; "
-    setup = f'::kw::Expression kw_e("{name}"); {calls}' if template else ""
-    what = f'"{name}", kw_e' if template else f'"{name}"'
-    if not found:
-        return f"{setup}::kw::launch({what}, nullptr, nullptr, 0);"
-    return f"{setup}{_arguments(found)}::kw::launch({what}, kw_p, kw_n, sizeof(kw_n) / sizeof(unsigned));"
-
-
-def _arguments(found: list[FunctionParameter]) -> str:
-    more = ["..." if p.pack else "" for p in found]
-    # A reference's own value is an address, which needs a place of its own.
-    places = {p.name: f"kw_r_{p.name}" for p in found if p.reference and not p.pack}
-    setup = "".join(f"auto* {place} = __builtin_addressof({name}); " for name, place in places.items())
-    values = [places.get(p.name, p.name) for p in found]
-    addresses = ", ".join(f"(const void*)__builtin_addressof({v}){m}" for v, m in zip(values, more, strict=True))
-    sizes = ", ".join(f"(unsigned)sizeof({v}){m}" for v, m in zip(values, more, strict=True))
-    return f"{setup}const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
-
-
-def _whole_stub(found: list[FunctionParameter]) -> str:
-    """Returns the stub's body in a whole program, where a variable's address identifies the kernel or instance."""
-    identity = "static char kw_id; "
-    if not found:
-        return f"{identity}::kw::launch(&kw_id, nullptr, nullptr, 0);"
-    return f"{identity}{_arguments(found)}::kw::launch(&kw_id, kw_p, kw_n, sizeof(kw_n) / sizeof(unsigned));"
 
 
 def _templates(state: _SplitState) -> dict[str, str]:
