@@ -22,6 +22,7 @@ from kernelwright.errors import StoreError
 from kernelwright.evaluation.judge import counter_lines
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.runs.store import Store
+from kernelwright.tasks.reference import sizes_in_words
 from kernelwright.untrusted import visible
 
 TRAINING, SHOWN = ("settings.toml", "settings.json"), ("curves.html", "log.jsonl")
@@ -82,19 +83,19 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
         told = "; ".join(filter(None, (f"road: {road}", evaluation.environment.replayed)))
         out.print(f"[dim]{escape(told)}[/]", soft_wrap=True)
     lines = candidate.text.splitlines()
-    deciding = [f for f in evaluation.findings if f.evidence[:200] in evaluation.reason]
+    deciding = [f for f in evaluation.findings if _told(f.evidence, evaluation.reason)]
     for finding in deciding[:1]:
         _print_line(lines, finding.line)
     if evaluation.workloads:
-        table = Table("workload", "inputs", "values", "max error", "allowed", "", box=None, header_style="dim")
+        heads = ("workload", "inputs", "values", "absolute error", "relative error", "allowed", "")
+        table = Table(*heads, box=None, header_style="dim")
         for w in evaluation.workloads:
             shape = " ".join("x".join(map(str, s)) or "scalar" for s in w.shape)
-            worst = w.max_abs_error if w.max_rel_error is None else w.max_rel_error
-            error = "-" if worst is None else f"{worst:.2g}"
+            errors = ["-" if e is None else f"{e:.2g}" for e in (w.max_abs_error, w.max_rel_error)]
             allowed = "-" if w.tolerance is None else f"{w.tolerance:.2g}"
             mark = "[green]ok[/]" if w.passed else "[red]no[/]"
             mark += f", {w.forgiven} forgiven" if w.forgiven else ""
-            table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, error, allowed, mark)
+            table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, *errors, allowed, mark)
         out.print(table)
     for line in evaluation.coverage.told() if evaluation.coverage else ():
         out.print(_in_line(line), soft_wrap=True)
@@ -113,6 +114,12 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
     speed = "" if evaluation.timing else "; speed not measured"
     facts = f"{evaluation.backend} · {evaluation.sandbox} · build {s.build:.2f} s, check {s.check:.2f} s{speed}"
     out.print(f"[dim]{facts}[/]", soft_wrap=True)
+
+
+def _told(evidence: str, reason: str) -> bool:
+    """Tells whether a reason already holds a finding's evidence, an exception's type and message apart."""
+    head, _, rest = evidence.partition(": ")
+    return evidence[:200] in reason or (bool(rest) and head in reason and rest[:200] in reason)
 
 
 def speed_line(timing: Timing) -> str:
@@ -397,7 +404,7 @@ def print_plan(task: Task, plan: TaskPlan) -> None:
     out.print(escape(task.source.strip()), style="dim")
     table = Table("workload", "scope", "constants", "elements", "FLOPs", box=None, header_style="dim")
     for w in [*plan.workloads, *([plan.declared] if plan.declared else [])]:
-        sizes = ", ".join(f"{k}={v}" for k, v in w.constants.items()) or "as written"
+        sizes = sizes_in_words(task.source, w.constants) if w.constants else "as written"
         table.add_row(w.name, w.scope, escape(sizes), f"{w.elements:,}", f"{w.flops:,}")
     out.print(table)
     out.print(f"values: {', '.join(plan.distributions)}")

@@ -302,3 +302,50 @@ def last_line(error: BaseException) -> str:
     """Returns an exception as one line: its type and the first line of its message."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
+def sizes_in_words(source: str, constants: dict[str, Any]) -> str:
+    """Returns replaced constants as the task's author knows them: `rows=157`, or `157 for 4096 on line 6`.
+
+    A literal has the name that the source gives it: of the variable, keyword, parameter or key that holds it.
+    """
+    if not constants:
+        return "the task's own size"
+    names, values = _literal_names(source), parse(source).values
+    parts = []
+    for name, value in constants.items():
+        _, *place = name.split(":")
+        at = (int(place[0]), int(place[1])) if len(place) == 2 else None
+        if at is None or at in names:
+            parts.append(f"{name if at is None else names[at]}={value}")
+        else:
+            parts.append(f"{value} for {values.get(name, '?')} on line {at[0]}")
+    return ", ".join(parts)
+
+
+@lru_cache(maxsize=32)
+def _literal_names(source: str) -> dict[tuple[int, int], str]:
+    """Returns the names of literals by line and column, where the source gives them one."""
+    found: dict[tuple[int, int], str] = {}
+
+    def note(name: Any, value: ast.AST | None) -> None:
+        if isinstance(name, str) and isinstance(value, ast.Constant):
+            found[value.lineno, value.col_offset] = name
+
+    for node in ast.walk(syntax.parse(source)):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            note(node.targets[0].id, node.value)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            for target, value in zip(node.targets[0].elts, getattr(node.value, "elts", ()), strict=False):
+                note(getattr(target, "id", None), value)
+        elif isinstance(node, ast.AnnAssign):
+            note(getattr(node.target, "id", None), node.value)
+        elif isinstance(node, ast.keyword):
+            note(node.arg, node.value)
+        elif isinstance(node, ast.arguments):
+            for argument, default in zip(reversed(node.args), reversed(node.defaults), strict=False):
+                note(argument.arg, default)
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                note(getattr(key, "value", None), value)
+    return found

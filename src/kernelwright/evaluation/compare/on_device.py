@@ -133,7 +133,9 @@ def compare_output(
         return Comparison(True, worst_abs, worst_rel, limit, honest_error=worst_own)
     where = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
     values = f"got {float(out[first]):.7g}, expected {float(ref[first]):.7g}"
-    reason = f"output {position} differs at {where}: {values}; {wrong} of {ref.numel()} elements are wrong"
+    errors = f"absolute error {worst_abs:.2g} at most; relative to |expected| + RMS of its row {worst_rel:.2g} at most"
+    reason = f"output {position} differs at {where}: {values} ({errors}, allowed {limit:.2g}); "
+    reason += f"{wrong} of {ref.numel()} elements are wrong"
     doubt = None
     if doubtful:
         failing = torch.cat(places)

@@ -316,7 +316,9 @@ def _reason(
     where = _first(wrong)
     text = f"output {index} differs at {list(where)}: got {got[where]:.7g}, expected {ref[where]:.7g}"
     if not misplaced[where]:
-        text += f" (relative error {relative[where]:.2g}, allowed {limit:.2g})"
+        error = abs(float(got[where]) - float(ref[where]))
+        text += f" (absolute error {error:.2g}; relative to |expected| + RMS of its row {relative[where]:.2g}, "
+        text += f"allowed {limit:.2g})"
     parts = [text, describe(wrong)]
     hint = _pattern(got, ref, wrong, misplaced, limit)
     return "; ".join([*parts, hint] if hint else parts)
@@ -353,8 +355,15 @@ def _place(wrong: np.ndarray, dimension: int) -> str:
         return f"indices {low} to {high} of {name} (size {extent})"
     step = int(np.gcd.reduce(np.diff(hit)))
     if step > 1 and hit.size == (high - low) // step + 1 and hit.size > 2:
-        return f"every {step}th index of {name}, from {low}"
+        return f"every {_ordinal(step)} index of {name}, from {low}"
     return ""
+
+
+def _ordinal(number: int) -> str:
+    """Returns `2nd`, `3rd`, `11th`, `21st`."""
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
 def _pattern(got: np.ndarray, ref: np.ndarray, wrong: np.ndarray, misplaced: np.ndarray, limit: float) -> str:

@@ -50,7 +50,7 @@ from kernelwright.records import (
     Finding,
     Workload,
 )
-from kernelwright.tasks.reference import wants_gradients
+from kernelwright.tasks.reference import sizes_in_words, wants_gradients
 
 _Tried = TypeVar("_Tried")
 LEAST_BYTES = 24
@@ -109,7 +109,7 @@ def _on_the_gpu(case: Case, gpu: Gpu, exclusive: bool, first: First | None) -> A
     (quick, why), before = _with_headroom(lambda: _by_program(case, gpu)) if repeats else ((None, ""), 0.0)
     if quick is not None:
         quick.waited += before
-        quick.findings += [f for f in [first.specialised() if first is not None else None] if f is not None]
+        quick.findings += [f for f in [first.specialised(case.task) if first is not None else None] if f is not None]
         return quick
     if first is not None and first.program_only:
         attempt = first.attempt  # what holds values must not overturn what held none
@@ -530,7 +530,7 @@ def _at_other_sizes(
             attempt.findings.extend(f for f in aside.findings if f not in attempt.findings)
             attempt.failed = aside.failed
         elif aside.failed is not None:
-            sizes = ", ".join(f"{k}={v}" for k, v in trial.workload.constants.items())
+            sizes = sizes_in_words(bench.case.task.source, trial.workload.constants)
             evidence = f"right at the task's own size, but with {sizes}: {aside.failed.reason}"[:900]
             attempt.findings.append(Finding(rule="shape-specialised", evidence=evidence, workload=trial.workload.name))
         if aside.failed is not None:

@@ -17,7 +17,8 @@ from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.verdict import SIZE_RULES
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.trials import TaskPlan, Trial
-from kernelwright.records import Finding, Workload
+from kernelwright.records import Finding, Task, Workload
+from kernelwright.tasks.reference import sizes_in_words
 
 SECONDS = 5.0
 """The limit in wall seconds, builds not counted; most candidates need less than half a second."""
@@ -46,12 +47,12 @@ class First:
     program_only: bool = False
     """True if its verdict holds unless the GPU finds the program right at the task's own size."""
 
-    def specialised(self) -> Finding | None:
+    def specialised(self, task: Task) -> Finding | None:
         """Returns a warning for a candidate that is right at its task's own size only."""
         failed, trial = self.attempt.failed, self.attempt.trial
         if not self.program_only or failed is None or trial is None:
             return None
-        sizes = ", ".join(f"{k}={v}" for k, v in trial.workload.constants.items())
+        sizes = sizes_in_words(task.source, trial.workload.constants)
         evidence = f"right at the task's own size, but with {sizes}: {failed.reason}"[:900]
         return Finding(rule="shape-specialised", evidence=evidence, workload=trial.workload.name)
 

@@ -28,6 +28,7 @@ from kernelwright.evaluation.judge.verdict import (
 from kernelwright.evaluation.options import SMALL_BUDGET
 from kernelwright.evaluation.trials import Trial
 from kernelwright.records import Distribution, Evaluation
+from kernelwright.tasks.reference import sizes_in_words
 
 ESCALATE_ELEMENTS = 48_000_000
 ESCALATE_FLOPS = 6_000_000_000
@@ -95,17 +96,19 @@ def _at_declared_size(case: Case, attempt: Attempt, limit: tuple[int, int]) -> A
         if again.failed is None or not again.undecided():
             again.results = attempt.results + again.results
             if again.failed is None:
-                again.failed = _specialised(failed, trial, "it is right at the size that the task declares")
+                again.failed = _specialised(case, failed, trial, "it is right at the size that the task declares")
             return again
     kept = [r for r in attempt.results if r.scope == "batch_reduced" and r.passed]
     if trial.workload.scope == "reduced" and kept:
-        attempt.failed = _specialised(failed, trial, "it is right where only the batch is smaller")
+        attempt.failed = _specialised(case, failed, trial, "it is right where only the batch is smaller")
     elif case.reading.advice.sizes & trial.workload.constants.keys():
-        attempt.failed = _specialised(failed, trial, "the code holds the declared size, which is too large to run here")
+        attempt.failed = _specialised(
+            case, failed, trial, "the code holds the declared size, which is too large to run here"
+        )
     return attempt
 
 
-def _specialised(failed: Failed, trial: Trial, why: str) -> Failed:
-    sizes = ", ".join(f"{k}={v}" for k, v in trial.workload.constants.items())
+def _specialised(case: Case, failed: Failed, trial: Trial, why: str) -> Failed:
+    sizes = sizes_in_words(case.task.source, trial.workload.constants)
     reason = f"shape-specialised: {why}; with {sizes}: {failed.reason}"
     return Failed("unsupported", reason[:500], failed.finding, failed.log)

@@ -196,14 +196,33 @@ def log_of(session: CandidateClient, attempt: Attempt) -> str:
     return "\n".join(parts)
 
 
+NO_KERNEL = "no-own-kernel"
+_DECIDES = {"wrong": "fault", "runtime_error": "fault", "rejected": "reject"}
+"""The severity of the finding that decides a verdict."""
+
+
+def _decided(failed: Failed | None, findings: list[Finding]) -> list[Finding]:
+    """Returns the findings without doubles, the deciding one first and with a severity that says so."""
+    one = failed.finding if failed is not None else None
+    if failed is None or one is None:
+        return findings
+    same = next((f for f in findings if _key(f) == _key(one)), one)
+    others = [f for f in findings if _key(f) != _key(one)]
+    if failed.verdict == "runtime_error":  # a kernel that faulted has run
+        others = [f for f in others if f.rule != NO_KERNEL]
+    return [same.changed(severity=_DECIDES.get(failed.verdict, same.severity)), *others]
+
+
+def _key(finding: Finding) -> tuple[str, str, int | None]:
+    return finding.rule, finding.evidence, finding.line
+
+
 def evaluation(
     case: Submission, attempt: Attempt, advice: Sequence[Finding], started: float, backend: str = "cpu"
 ) -> Evaluation:
     """Returns the record of a finished attempt; `started` is from `time.monotonic`."""
     failed = attempt.failed
-    findings = attempt.findings + list(advice)
-    if failed is not None and failed.finding is not None and failed.finding not in findings:
-        findings.append(failed.finding)
+    findings = _decided(failed, attempt.findings + list(advice))
     # Deciding findings come first, then observations, then advice on the text: some readers take only a few.
     findings.sort(key=lambda f: _RANKS.index(f.severity))
     total = time.monotonic() - started - attempt.waited
