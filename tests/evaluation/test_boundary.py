@@ -427,3 +427,40 @@ class ModelNew(nn.Module):
 """
     result = judged(evaluator, PLANTED, text)
     assert result.verdict == "correct", result.reason
+
+
+IN_A_THREAD = """
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+source = r'''
+#include <torch/extension.h>
+#include <thread>
+__global__ void thrice(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) atomicAdd(y + i, 3 * x[i]); }
+torch::Tensor run(torch::Tensor x) {
+    torch::Tensor y;
+    std::thread t([&] { y = OPERATOR; });
+    t.join();
+    int n = COUNT;
+    thrice<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    return y;
+}'''
+native = load_inline(name="thread", cpp_sources="torch::Tensor run(torch::Tensor x);", cuda_sources=source,
+                     functions=["run"])
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return native.run(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("operator", "count", "verdict", "rule"),
+    [("torch::zeros_like(x)", "x.numel()", "correct", ""), ("torch::relu(x)", "x.numel()", "rejected", "library-op")],
+    ids=["zeros", "relu"],
+)
+def test_operators_in_a_thread_of_compiled_code_are_recorded(
+    evaluator: Evaluator, operator: str, count: str, verdict: str, rule: str
+) -> None:
+    text = IN_A_THREAD.replace("OPERATOR", operator).replace("COUNT", count)
+    result = judged(evaluator, PLANTED.replace("torch.full((64, 512), 1234.5678)", "torch.randn(64, 512)"), text)
+    assert result.verdict == verdict and rule in result.reason, result.reason

@@ -115,6 +115,8 @@ class Host:
         self._turn = threading.RLock()
         """Held while an extension's code runs, as pybind11 holds the interpreter's lock."""
         self.running: list[Caller] = []
+        self._threads: list[int] = []
+        """The threads in which Python called the extensions that run."""
         self.error: BaseException | None = None
         self._blocks: dict[int, torch.Tensor] = {}
         self._kept: list[Any] = []
@@ -170,12 +172,14 @@ class Host:
         with self._turn:
             before = values.handle_runtime
             self.running.append(extension)
+            self._threads.append(threading.get_ident())
             values.handle_runtime = extension.runtime if extension.handles else None
             self.library.kw_gpu_module(extension.number)
             try:
                 yield
             finally:
                 self.running.pop()
+                self._threads.pop()
                 values.handle_runtime = before
                 if self.running:
                     self.library.kw_gpu_module(self.running[-1].number)
@@ -184,6 +188,13 @@ class Host:
         operations = getattr(self.running[-1].runtime, "library_ops", None)
         if operations is not None:
             operations.append((name, numel))
+
+    def _watched(self) -> contextlib.AbstractContextManager[Any]:
+        """A context in which operators are recorded, also in a thread that compiled code started."""
+        runtime = values.handle_runtime
+        if runtime is None or threading.get_ident() in self._threads:
+            return contextlib.nullcontext()
+        return runtime.watched()  # type: ignore[no-any-return]
 
     def _standing_for(self, routine: str) -> contextlib.AbstractContextManager[Any]:
         runtime = self.running[-1].runtime
@@ -257,7 +268,8 @@ class Host:
         from_cuda = self._any_cuda(args, count)
         plain = [values.read(args[k], self.handles) for k in range(count)]
         try:
-            made, cuda = self.bridge.run(operator, plain, from_cuda)
+            with self._watched():
+                made, cuda = self.bridge.run(operator, plain, from_cuda)
         except Unforwardable as error:
             self.running[-1].runtime.unsupported.append(error.name)
             raise

@@ -61,6 +61,7 @@ class HandleRunner(runner.Runner):
     def watch(self) -> None:
         """Applies the modes to threads too; values need no watching, since there are none."""
         watched_threads.install(lambda: self.active)
+        self.runtime.watched = lambda: watched_threads.entered(self.active)
 
     def placed(self, model: Any) -> Any:
         """Moves the model's parameters and buffers to the device."""

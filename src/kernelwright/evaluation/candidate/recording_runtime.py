@@ -70,6 +70,8 @@ class RecordingRuntime:
         self.adopt: Callable[[Any], None] = lambda _tensor: None
         self.standing_for: Callable[[str], AbstractContextManager[Any]] = lambda _name: contextlib.nullcontext()
         """A context in which operators are recorded as the work of a library's routine."""
+        self.watched: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+        """A context in which operators of a thread that compiled code started are recorded."""
         self._allocated: set[int] = set()
         self._modules: dict[str, ModuleHandle] = {}
         self._symbols: list[tuple[int, int]] = []

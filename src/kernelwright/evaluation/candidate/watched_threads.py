@@ -1,7 +1,7 @@
 """Applies the modes under which a candidate was called to the threads that it starts, and to its backward functions.
 
 torch keeps its modes per thread, so a candidate's own thread would compute unseen. Threads that compiled code starts
-are not seen (their calls to torch come through `backends.extension`). No thread is forbidden. torch's engine leaves
+come here when they call torch (`backends.host_library`). No thread is forbidden. torch's engine leaves
 function modes while it differentiates, and a candidate's own `backward` expects its device there, too.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch.autograd.function import BackwardCFunction
@@ -26,9 +26,7 @@ def install(modes: Callable[[], Sequence[Any]]) -> None:
         active = modes()
 
         def watched(*given: Any, **named: Any) -> Any:
-            with contextlib.ExitStack() as stack:
-                for mode in active:
-                    stack.enter_context(mode)
+            with entered(active):
                 return function(*given, **named)
 
         return plain(watched, args, kwargs or {})
@@ -38,6 +36,15 @@ def install(modes: Callable[[], Sequence[Any]]) -> None:
     for name in ("apply", "apply_boxed"):  # the second is of newer versions of torch
         if (plain_apply := getattr(BackwardCFunction, name, None)) is not None:
             setattr(BackwardCFunction, name, _in_modes(plain_apply, modes))
+
+
+@contextlib.contextmanager
+def entered(modes: Sequence[Any]) -> Iterator[None]:
+    """A context in which a thread that had no modes has these."""
+    with contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode)
+        yield
 
 
 def _in_modes(plain: Callable[..., Any], modes: Callable[[], Sequence[Any]]) -> Callable[..., Any]:
