@@ -140,3 +140,16 @@ def test_the_ruler_is_the_same() -> None:
     rounded = reference.float().double()
     mine = on_device.worst(rounded, reference)
     assert mine == pytest.approx(metric.worst(np.asarray(rounded), np.asarray(reference)), rel=1e-12)
+
+
+def test_long_sums_get_room_for_their_order_and_for_no_lower_precision() -> None:
+    """One accumulator over 2^18 terms is right; terms in TF32 are not."""
+    terms = 1 << 18
+    values = torch.randn(96, terms, generator=torch.Generator().manual_seed(5))
+    exact, honest = values.double().sum(1), values.sum(1)
+    in_turn = torch.from_numpy(np.cumsum(values.numpy(), axis=1, dtype=np.float32)[:, -1].astype(np.float64))
+    far = (exact + 5.5 * (in_turn - exact)).float()  # as far as the farthest of many millions of elements
+    tf32 = ((values.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32).double().sum(1).float()
+    assert not on_device.compare_output(0, far, exact, honest, 1e-4, 1.0, None).passed
+    assert on_device.compare_output(0, far, exact, honest, 1e-4, 1.0, None, terms).passed
+    assert not on_device.compare_output(0, tf32, exact, honest, 1e-4, 1.0, None, terms).passed

@@ -94,13 +94,14 @@ def compare_output(
     low_error: float | None,
     input_scale: float,
     tolerance: float | None,
+    length: float = 1.0,
 ) -> Comparison:
     """Compares one output of a candidate with float64 `exact` and with the reference in its own dtype, all of one
-    shape."""
+    shape. `length` is the number of terms of its sums."""
     name = str(honest.dtype).removeprefix("torch.")
     if name not in on_host.TOLERANCES:
         return _exact(position, got, exact, honest)
-    limit = on_host.bound(name, low_error) if tolerance is None else tolerance
+    limit = on_host.bound(name, low_error, length) if tolerance is None else tolerance
     shape = tuple(torch.view_as_real(exact).shape if exact.is_complex() else exact.shape)
     out, ref, own = _real(got), _real(exact), _real(honest)
     if not ref.numel():

@@ -12,6 +12,9 @@ own dtype. NaN and infinities must sit where the reference has them. A floating 
   rounded to the next lower precision. It pulls T down to half of itself, but never below the strict bound. If the ruler
   is below even the strict bound (sums that average rounding away), these inputs cannot tell the precisions apart and T
   stays at the ordinary bound.
+  Sums of n terms add 3 u sqrt(n), with the rounding unit u: the random walk of an accumulator that goes from first to
+  last has a standard deviation of 0.4 u sqrt(n), and a large output has elements at six of them. The judge knows n at a
+  task's own size on a GPU, and takes 1 elsewhere.
 - `h` is the largest error of the honest run (the reference in its own dtype) within the segment; `margin` is `MARGIN`.
   So an ill-conditioned place gets the headroom that it needs, and no other place does.
 - `s` is the smallest normal number of the dtype (one subnormal step for float16): results may be flushed to zero.
@@ -49,6 +52,11 @@ TOLERANCES: dict[str, tuple[float, float]] = {
     "complex128": (1e-12, 1e-10),
 }
 """The strict bound and the ordinary bound on the relative error, per dtype."""
+
+UNITS: dict[str, float] = {"float32": 2.0**-24, "complex64": 2.0**-24, "float64": 2.0**-53, "complex128": 2.0**-53}
+"""The rounding unit in which an honest kernel sums, per dtype; half types sum in float32."""
+MOST_TERMS = 2.0**20
+"""The longest sum that an honest kernel keeps in one accumulator."""
 
 FLUSH: dict[str, float] = {
     "float64": 2.3e-308,
@@ -197,12 +205,14 @@ def _taken(outputs: Sequence[np.ndarray], doubts: Sequence[second_look.Doubt]) -
     return [metric.as_real(outputs[d.output]).reshape(-1)[d.places] for d in doubts]
 
 
-def bound(dtype: str, low_error: float | None) -> float:
-    """Returns T for a dtype and a ruler, as the module's docstring defines it."""
+def bound(dtype: str, low_error: float | None, length: float = 1.0) -> float:
+    """Returns T for a dtype, a ruler and sums of `length` terms, as the module's docstring defines it."""
     strict, ordinary = TOLERANCES[dtype]
+    unit = UNITS.get(dtype, UNITS["float32"])
+    rounding = 3 * unit * min(length, MOST_TERMS) ** 0.5 if length > 1 else 0.0
     if low_error is None or not low_error > strict:
-        return ordinary
-    return min(ordinary, max(strict, low_error / 2))
+        return ordinary + rounding
+    return min(ordinary, max(strict, low_error / 2)) + rounding
 
 
 def _ruler(low_error: Sequence[float | None] | float | None, index: int) -> float | None:

@@ -96,6 +96,8 @@ class Referee:
         self.made: dict[tuple[Distribution, int], Any] = {}
         """Inputs of the last calls whose blocks were filled, by kind and seed, if they are small."""
         self.slots, self.stride = 1, 0
+        self.terms = 1.0
+        """The number of terms of the task's sums, as far as its FLOPs and sizes tell."""
         self.slicing: by_rows.Slicing | None = None
         self.handed: list[list[int]] = []
         """Pairs of output and input, by number, in which the reference returns an input's memory as an output."""
@@ -123,6 +125,8 @@ class Referee:
         asked = sum(t.nbytes for t in given)
         self._headroom(asked, budget, SLICED_COPIES, held=asked)
         made, flops, steady = self._first_run(values)
+        results = max(1, sum(t.numel() for t in made))
+        self.terms = max(flops / (2 * results), sum(t.numel() for t in given) / results)
         self.slicing = self._sliced(values, made, budget, whole=header["shared"])
         self.low_error = header["ruler"]
         places, total = _divide([given, made])
@@ -344,7 +348,7 @@ class Referee:
         scale = _scale(values)
         del values
         results = [
-            on_device.compare_output(k, a, b, c, self._low(k), scale, tolerance)
+            on_device.compare_output(k, a, b, c, self._low(k), scale, tolerance, self.terms)
             for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True))
         ]
         del honest
@@ -408,7 +412,7 @@ class Referee:
             limit = 0.0
             if name in on_host.TOLERANCES:
                 low, asked = self._low(k), header["tolerance"]
-                limit = min(1.0, on_host.bound(name, low) if asked is None else asked)
+                limit = min(1.0, on_host.bound(name, low, self.terms) if asked is None else asked)
             if picks is not None:
                 honest = tuple(t.reshape(-1)[picks[k]] for t in honest)
             shape = None if picks is not None else tuple(honest[0].shape)
