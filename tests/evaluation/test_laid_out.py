@@ -10,7 +10,7 @@ import pytest
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.judge import timing_in_rows
 from kernelwright.evaluation.judge.attempt import Attempt
-from kernelwright.evaluation.judge.timing import TimedSamples
+from kernelwright.evaluation.judge.timing import TimedSamples, clearly_slower
 from kernelwright.evaluation.judge.timing_in_rows import SLOTS, Clocked, Pass
 from kernelwright.evaluation.processes.messages import CallTimes
 from kernelwright.evaluation.reference.referee import Referee
@@ -90,3 +90,17 @@ def test_calls_in_rows_meet_each_slot_once(monkeypatch: pytest.MonkeyPatch) -> N
     rows = [(first, count) for who, first, count in clock.called if who == "candidate"]
     assert rows == [(1, 4), (5, 4), (9, 4)] and samples.late is not None
     assert samples.times == {"candidate": [0.01, 0.01], "eager": [0.02, 0.02]}
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "ends"),
+    [
+        ([3.0, 3.1, 3.2, 3.3], [1.0, 1.1, 1.2, 1.3], True),
+        ([3.0, 3.1, 3.2], [1.0, 1.1, 1.2, 1.3], False),
+        ([3.0, 3.1, 3.2, 3.3], [1.0, 1.1, 1.2, 2.9], False),
+        ([1.3, 1.3, 1.3, 1.3], [1.0, 1.0, 1.0, 1.0], False),
+    ],
+    ids=["slower", "few samples", "times overlap", "nearly as fast"],
+)
+def test_timing_ends_for_what_is_clearly_slower(own: list[float], other: list[float], ends: bool) -> None:
+    assert clearly_slower({"candidate": own, "eager": other}, EvalOptions(baselines=("eager",))) is ends

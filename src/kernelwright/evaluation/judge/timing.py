@@ -62,6 +62,10 @@ NARROW = 0.006
 """The interval's whole width, relative to the ratio, at which timing ends early."""
 
 
+CLEAR_SAMPLES, CLEARLY = 4, 1.5
+"""Samples of each side, all of the candidate's this many times as long as any of the baseline's, that end timing."""
+
+
 class TimedSamples:
     """The times that count, of the candidate and each baseline, in milliseconds per call."""
 
@@ -259,10 +263,21 @@ def _looked_at(
 
 
 def over(samples: TimedSamples, options: EvalOptions, stop: float) -> bool:
-    """Tells whether timing may end: it is past `stop` with enough samples, or the interval is narrow already."""
+    """Tells whether timing may end: it is past `stop` with enough samples, the interval is narrow already, or the
+    candidate is clearly slower."""
     if time.monotonic() > stop and samples.enough(options.timing_seconds):
         return True
+    if clearly_slower(samples.times, options):
+        return True
     return samples.fewest() >= FEWEST_SAMPLES and settled(samples.times, options)
+
+
+def clearly_slower(times: dict[str, list[float]], options: EvalOptions) -> bool:
+    """Tells whether every time of the candidate is far above every time of the first baseline."""
+    if not options.baselines:
+        return False
+    own, other = times["candidate"], times[options.baselines[0]]
+    return min(len(own), len(other)) >= CLEAR_SAMPLES and min(own) > CLEARLY * max(other)
 
 
 def settled(times: dict[str, list[float]], options: EvalOptions) -> bool:
