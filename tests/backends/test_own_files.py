@@ -91,3 +91,9 @@ def test_lines_hold_behind_a_declaration_that_one_side_lacks(tmp_path: Path) -> 
     parts = split(text, whole=True)
     assert "one" not in parts.device
     assert line_at(parts.device, parts.device.index("__global__")) == 4
+
+
+def test_a_helper_of_the_samples_may_be_named_by_the_path_of_their_tree(tmp_path: Path) -> None:
+    main = '#include "../../common/inc/helper_cuda.h"\n#include "../../common/inc/other.h"\nint main() {}\n'
+    text = read(written(tmp_path, main_cu=main))
+    assert "#include <helper_cuda.h>" in text and '"../../common/inc/other.h"' in text

@@ -30,6 +30,8 @@ from kernelwright.errors import HarnessError
 from kernelwright.machine import nvrtc
 
 HOST = Path(__file__).parent / "program_host"
+OWN_HEADERS = (HOST / "include", nvrtc.BOTH)
+"""Folders of our own headers, among them the samples' helpers."""
 STANDARD = "-std=gnu++17"
 HOST_FLAGS = ("-O1", "-fPIE", "-fno-gnu-unique", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 LIBRARY_FLAGS = ("-std=gnu++20", "-O2", "-fPIC", "-fvisibility=default", "-shared", "-w")

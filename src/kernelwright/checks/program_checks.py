@@ -211,8 +211,9 @@ def run_file(
         built = build(sources.main, builder, flags, sources.unit_names, sources.unit_sources)
         builder.close()
         if built.status != "ok":
-            missing = f"unsupported: {', '.join(built.missing)}\n" if built.missing else ""
-            return missing + _complaint(named_after(built.log, path.name)), Step(1, False, "", "", 0.0)
+            log = named_after(built.log, path.name)
+            complaint = f"unsupported: {', '.join(built.missing)}\n{log}" if built.missing else _complaint(log)
+            return complaint, Step(1, False, "", "", 0.0)
         with ProgramSession(built, sources.main, pool, options.limits, sources.unit_sources) as session:
             for file in files:
                 _copy_in(file, session.folder)

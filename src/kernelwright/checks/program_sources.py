@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.backends.program import MAIN
+from kernelwright.backends.program import MAIN, OWN_HEADERS
 from kernelwright.backends.source_text import own_files
 from kernelwright.backends.source_text.own_files import OwnFile
 from kernelwright.errors import CandidateError
@@ -88,7 +88,12 @@ class _Finder:
             places += [given.resolve().parent / name] if given.is_dir() else []
             places += [given / name] if given.is_dir() else [given] if given.name == Path(name).name else []
         found = next((place for place in places if place.is_file()), None)
-        return self.file(found, self.name(found)) if found is not None else None
+        if found is not None:
+            return self.file(found, self.name(found))
+        # Copies of the samples name a helper by the path that it has in their own tree.
+        library = Path(name).name
+        ours = quoted and name != library and any((folder / library).is_file() for folder in OWN_HEADERS)
+        return OwnFile(library, library, f"#include <{library}>\n") if ours else None
 
     def name(self, path: Path) -> str:
         """Returns the name that messages show: as seen from the main file's folder, where it is inside."""
