@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation import EvalOptions
+from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.judge import timing_in_rows
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.timing import TimedSamples, clearly_slower
