@@ -198,12 +198,12 @@ def averaged(seeds: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
 
 
 def estimate(values: list[Any]) -> dict[str, float | int] | None:
-    found = metrics.mean([v for v in values if v is not None])
+    found = metrics.share([v for v in values if v is not None])
     return None if found is None else found.plain()
 
 
 def difference(first: dict[str, list[Any]], second: dict[str, list[Any]]) -> dict[str, Any] | None:
     a, b = (dict(zip(s["task"], s["func@1"], strict=True)) for s in (first, second))
     common = sorted(set(a) & set(b))
-    found = metrics.paired([a[t] for t in common], [b[t] for t in common])
+    found = metrics.paired([a[t] for t in common], [b[t] for t in common], shares=True)
     return None if found is None else found.plain()

@@ -112,3 +112,68 @@ def test_the_paired_test_errs_as_often_as_it_says(monkeypatch: pytest.MonkeyPatc
         exact += found.p_exact < 0.05
         bootstrap += found.p_bootstrap < 0.05
     assert exact <= 24 and bootstrap <= 30
+
+
+def test_wilsons_interval_has_known_values() -> None:
+    """Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3."""
+    for right, tasks, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)):
+        found = metrics.share([1.0] * right + [0.0] * (tasks - right))
+        assert (found.low, found.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+    found = metrics.share([1.0] * 29 + [0.0] * 0)
+    assert (found.low, found.high) == (pytest.approx(0.8830, abs=5e-5), 1.0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30))
+def test_no_interval_of_a_share_is_a_point(counts: list[int]) -> None:
+    found = metrics.share([count / 4 for count in counts])
+    assert 0 <= found.low <= found.value <= found.high <= 1 and found.high - found.low > 0.01
+
+
+def test_shares_near_the_ends_are_covered() -> None:
+    rng = np.random.default_rng(3)
+    for chance, tasks, samples in ((0.02, 30, 1), (0.97, 20, 1), (0.95, 40, 4), (0.5, 12, 8)):
+        spread = (
+            rng.beta(chance * 10, (1 - chance) * 10, (400, tasks)) if samples > 1 else np.full((400, tasks), chance)
+        )
+        found = [metrics.share(list(row / samples)) for row in rng.binomial(samples, spread)]
+        assert sum(one.low <= chance <= one.high for one in found) >= 0.92 * 400, (chance, tasks, samples)
+
+
+def test_the_difference_of_paired_shares_has_known_values() -> None:
+    """Newcombe 1998 on paired differences, table II: 36 right in both, 12 and 2 in one alone, by method 10."""
+    first, second = [1.0] * 48 + [0.0] * 2, [1.0] * 36 + [0.0] * 12 + [1.0] * 2
+    found = metrics.paired(second, first, shares=True)
+    assert (found.low, found.high) == (pytest.approx(0.0569, abs=5e-3), pytest.approx(0.3404, abs=5e-3))
+
+
+def test_equal_runs_leave_room_for_a_difference() -> None:
+    for values in ([1.0] * 10, [0.0] * 10, [1.0] * 5 + [0.0] * 5, [1.0]):
+        found = metrics.paired(values, values, shares=True)
+        assert found.difference == 0 and found.low < -0.05 and found.high > 0.05
+
+
+def test_differences_of_shares_are_covered() -> None:
+    rng = np.random.default_rng(8)
+    for one, other, tasks in ((0.9, 0.95, 40), (0.5, 0.6, 30), (0.98, 0.98, 25)):
+        inside = 0
+        for _ in range(300):
+            shared = rng.random(tasks)
+            first, second = (
+                (shared < one).astype(float),
+                (np.where(rng.random(tasks) < 0.5, shared, rng.random(tasks)) < other).astype(float),
+            )
+            found = metrics.paired(list(first), list(second), shares=True)
+            inside += found.low <= other - one <= found.high
+        assert inside >= 0.91 * 300, (one, other, tasks, inside)
+
+
+def test_few_tasks_have_no_bootstrap_test() -> None:
+    assert metrics.paired([0.0] * 7, [1.0] * 7).p_bootstrap is None
+    assert metrics.paired([0.0] * 7, [1.0] * 7).p_exact == pytest.approx(2 / 2**7)
+    assert metrics.paired([0.0] * 8, [1.0] * 8).p_bootstrap is not None
+
+
+def test_holm_has_known_values() -> None:
+    assert metrics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert metrics.holm([]) == [] and metrics.holm([0.7, 0.8]) == [1.0, 1.0]

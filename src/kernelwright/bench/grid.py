@@ -73,8 +73,7 @@ def measure(bench: BenchResults) -> dict[str, Any]:
     timed = bench.timed(baseline)
     best = [_best_speedup(task, baseline) for task in tasks]
 
-    def plain(values: list[float]) -> dict[str, float | int] | None:
-        found = metrics.mean(values, seed)
+    def plain(found: metrics.Estimate | None) -> dict[str, float | int] | None:
         return None if found is None else found.plain()
 
     return {
@@ -82,11 +81,11 @@ def measure(bench: BenchResults) -> dict[str, Any]:
         "tasks": len(tasks),
         "missing": sum(len(t.unanswered) + t.harness_errors + len(t.pending) for t in bench.tasks),
         "baseline": baseline,
-        "best_correct": plain([float(any(s.correct for s in task.counted)) for task in tasks]),
-        "avg_correct": plain([fmean(s.correct for s in task.counted) for task in tasks]),
-        "last_correct": plain([fmean(_last_correct(s) for s in task.counted) for task in tasks]),
-        "best_speedup": plain(best) if timed else None,
-        "best_fast_1": plain([float(value > 1.0) for value in best]) if timed else None,
+        "best_correct": plain(metrics.share([float(any(s.correct for s in task.counted)) for task in tasks])),
+        "avg_correct": plain(metrics.share([fmean(s.correct for s in task.counted) for task in tasks])),
+        "last_correct": plain(metrics.share([fmean(_last_correct(s) for s in task.counted) for task in tasks])),
+        "best_speedup": plain(metrics.mean(best, seed)) if timed else None,
+        "best_fast_1": plain(metrics.share([float(value > 1.0) for value in best])) if timed else None,
     }
 
 

@@ -104,7 +104,7 @@ class BenchResults:
 
     def estimate(self, criterion: Criterion, k: int = 1) -> Estimate | None:
         """Returns the mean of `shares` with its interval; None without tasks."""
-        return metrics.mean(self.shares(criterion, k), int(self.settings.get("seed", 0)))
+        return metrics.share(self.shares(criterion, k))
 
     def timed(self, baseline: str) -> bool:
         """Tells whether any sample was timed against a baseline."""
@@ -271,8 +271,8 @@ def _numbers(bench: BenchResults) -> dict[str, Any]:
         "greedy": None
         if not greedy
         else {
-            "compiled": _plain(metrics.mean([float(s.compiled) for s in greedy], seed)),
-            "correct": _plain(metrics.mean([float(s.correct) for s in greedy], seed)),
+            "compiled": _plain(metrics.share([float(s.compiled) for s in greedy])),
+            "correct": _plain(metrics.share([float(s.correct) for s in greedy])),
             "solved": sum(s.correct for s in greedy),
         },
         "compiled": {str(k): _plain(bench.estimate(compiled, k)) for k in ks},
@@ -361,11 +361,14 @@ def compare(first: BenchResults, second: BenchResults) -> dict[str, Any]:
     greedy = [h for h in common if a[h].greedy and b[h].greedy]
     if greedy:
         rows["greedy correct"] = _paired(_greedily_correct(a, greedy), _greedily_correct(b, greedy), first)
+    made = {name: row for name, row in rows.items() if row is not None}
+    for row, adjusted in zip(made.values(), metrics.holm([row["p_exact"] for row in made.values()]), strict=True):
+        row["p_holm"] = adjusted
     return {
         "common_tasks": len(common),
         "only_in_first": len(a) - len(common),
         "only_in_second": len(b) - len(common),
-        "rows": {name: row for name, row in rows.items() if row is not None},
+        "rows": made,
         "differences": _differences(first.settings, second.settings),
     }
 
@@ -380,8 +383,8 @@ def _only(bench: BenchResults, hashes: Sequence[str]) -> BenchResults:
     return BenchResults(bench.settings, tuple(by_hash[h] for h in hashes), bench.wall_seconds, bench.largest)
 
 
-def _paired(a: Sequence[float], b: Sequence[float], run: BenchResults) -> dict[str, Any] | None:
-    found = metrics.paired(a, b, int(run.settings.get("seed", 0)))
+def _paired(a: Sequence[float], b: Sequence[float], run: BenchResults, shares: bool = True) -> dict[str, Any] | None:
+    found = metrics.paired(a, b, int(run.settings.get("seed", 0)), shares=shares)
     return None if found is None else found.plain()
 
 
@@ -391,7 +394,7 @@ def _log_speedups(first: BenchResults, second: BenchResults, baseline: str) -> d
 
     a, b = speedups(first, baseline), speedups(second, baseline)
     both = [h for h in a if h in b]
-    return _paired([math.log(a[h]) for h in both], [math.log(b[h]) for h in both], first)
+    return _paired([math.log(a[h]) for h in both], [math.log(b[h]) for h in both], first, shares=False)
 
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:

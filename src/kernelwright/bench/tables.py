@@ -13,6 +13,11 @@ from rich.table import Table
 from kernelwright.untrusted import visible
 
 Row = tuple[str, ...]
+_INTERVALS = "intervals: 95 % over tasks: Wilson's for shares, bootstrap for speedups"
+_PAIRED = (
+    "p exact: sign test (McNemar's where each task has one sample); p Holm: the same, for all rows as one family; "
+    "p bootstrap: from 8 tasks on; intervals: Newcombe's for shares, paired bootstrap for speedups"
+)
 SHOWN_KS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100)
 
 
@@ -114,7 +119,7 @@ def print_summary(summary: dict[str, Any], out: Console) -> None:
     out.print(f"[bold]{escape(str(settings.get('suite')))}[/] · {escape(str(settings.get('policy')))}", soft_wrap=True)
     for title, head, rows in tables(summary):
         _print(out, title, head, rows)
-    out.print("[dim]intervals: 95 %, bootstrap over tasks[/]")
+    out.print(f"[dim]{_INTERVALS}[/]")
 
 
 def _print(out: Console, title: str, head: Row, rows: Sequence[Row]) -> None:
@@ -142,7 +147,7 @@ def section(summary: dict[str, Any]) -> str:
         cells = "".join(f"<th>{html.escape(_plain(c))}</th>" for c in head)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(_plain(c))}</td>" for c in row) + "</tr>" for row in rows)
         parts.append(f"<h2>{html.escape(title)}</h2><table><tr>{cells}</tr>{body}</table>")
-    return f'<section class="bench">{"".join(parts)}<p class="dim">intervals: 95 %, bootstrap over tasks</p></section>'
+    return f'<section class="bench">{"".join(parts)}<p class="dim">{_INTERVALS}</p></section>'
 
 
 def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console) -> None:
@@ -159,16 +164,17 @@ def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console
         values = [f"{row[side] * scale:.1f}{unit}" if percent else f"{row[side]:.3f}" for side in ("first", "second")]
         interval = {"value": row["difference"], "low": row["low"], "high": row["high"]}
         better = f"{row['first_only']} : {row['second_only']}"
-        p_values = (f"{row['p_exact']:.3g}", f"{row['p_bootstrap']:.3g}")
+        p_values = [f"{row['p_exact']:.3g}", f"{row['p_holm']:.3g}"]
+        p_values.append("-" if row["p_bootstrap"] is None else f"{row['p_bootstrap']:.3g}")
         rows.append((name, str(row["tasks"]), *values, cell(interval, percent), better, *p_values))
-    head = ("", "tasks", "A", "B", "difference B - A", "A : B better", "p exact", "p bootstrap")
+    head = ("", "tasks", "A", "B", "difference B - A", "A : B better", "p exact", "p Holm", "p bootstrap")
     _print(out, f"{found['common_tasks']} tasks in both", head, rows)
     for side, letter in (("only_in_first", "A"), ("only_in_second", "B")):
         if found[side]:
             out.print(f"{found[side]} tasks only in {letter}: left out")
     for name, (a, b) in found["differences"].items():
         out.print(f"[yellow]differs[/] {escape(name)}: {escape(str(a))} and {escape(str(b))}", soft_wrap=True)
-    out.print("[dim]p exact: sign test (McNemar's where each task has one sample); intervals: paired bootstrap[/]")
+    out.print(f"[dim]{_PAIRED}[/]")
 
 
 def print_grid(found: dict[str, dict[str, Any]], out: Console) -> None:
@@ -186,6 +192,7 @@ def print_grid(found: dict[str, dict[str, Any]], out: Console) -> None:
         for name, facts in found.items()
     ]
     _print(out, "test-time scaling at equal budget", head, rows)
-    out.print("[dim]best: over all answers to a task; speedup 0 where none is correct; intervals: 95 %, bootstrap[/]")
+    out.print("[dim]best: over all answers to a task; speedup 0 where none is correct[/]")
+    out.print(f"[dim]{_INTERVALS}[/]")
     if short := [f"{name} {facts['missing']}" for name, facts in found.items() if facts["missing"]]:
         out.print(f"[yellow]not at equal budget: samples that do not count: {escape(', '.join(short))}[/]")
