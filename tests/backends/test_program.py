@@ -308,6 +308,13 @@ def test_variables_have_one_name_on_both_sides() -> None:
     assert "kw_managed_b" in parts.host and "__managed__" not in parts.device
 
 
+@pytest.mark.parametrize("state", ["curandStateMRG32k3a", "curandStateSobol32_t", "curandStateScrambledSobol64"])
+def test_a_generator_that_is_missing_is_named(run: Runner, state: str) -> None:
+    kernel = f"__global__ void k({state}* s, float* o) {{ o[0] = curand_uniform(s); }}\n"
+    built = build(HEAD + "#include <curand_kernel.h>\n" + kernel + "int main() { k<<<1, 1>>>(0, 0); }\n", run.builder)
+    assert built.status == "unsupported" and built.missing == (state,)
+
+
 ALGORITHMS = (
     HEAD
     + r"""

@@ -182,8 +182,15 @@ def device_missing(log: str) -> tuple[str, ...]:
 _LIBRARY_USE = re.compile(r"\b(torch|at|c10|cub|cg|cooperative_groups|nvcuda|wmma|thrust|cuda|cute|cutlass)\s*::")
 
 
+_CURAND_LEFT = re.compile(r"\bcurandState(?:MRG32k3a|Mtgp32|Sobol|ScrambledSobol)\w*")
+"""Matches the generators of cuRAND that our header lacks. NVRTC's first message about an unknown parameter type names
+the kernel's attribute and not the type."""
+
+
 def _device_gap(line: str, source: str) -> str | None:
     """Returns the missing name of one error line; `source` is the line of code that NVRTC prints below it."""
+    if (left := _CURAND_LEFT.search(source)) is not None:
+        return left.group()
     header = re.search(r"(?:cannot|could not) open source file \"([^\"]+)\"", line)
     if header:
         return header.group(1) if _LIBRARY_HEADER.match(header.group(1)) or '"' not in source else None
