@@ -24,6 +24,13 @@ from kernelwright.errors import DeviceError, UsageError
 Size = int | Sequence[int]
 Triple = tuple[int, int, int]
 
+# Compiled when the warm parent imports this: patterns that are first used in a candidate's process are compiled there.
+_KERNEL = re.compile(r"__global__[^;{(]*?\b(\w+)\s*\(")
+_BOUNDS = re.compile(r"__launch_bounds__\s*\([^)]*\)")
+_ENTRY = re.compile(r"\.entry\s+([^\s(]++)")
+_SIGNATURE = re.compile(r"\.entry\s+([^\s({]++)\s*(?:\((.*?)\))?\s*(?:\.\w+[^{]*)?\{", re.DOTALL)
+_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\b[^\[]*(?:\[(\d+)\])?")
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -80,9 +87,7 @@ class Module:
         self.source = source
         self._flags = tuple(flags)
         self._kernels: dict[str, Kernel] = {}
-        self._names = re.findall(
-            r"__global__[^;{(]*?\b(\w+)\s*\(", re.sub(r"__launch_bounds__\s*\([^)]*\)", "", source)
-        )
+        self._names = _KERNEL.findall(_BOUNDS.sub("", source))
         if not self._names:
             raise ValueError("the CUDA text has no __global__ function")
         self._built = _build(source, self._flags, ()) if _runtime() is not None else None
@@ -104,7 +109,7 @@ class Module:
         """Returns the kernel as an `Entry`, whose arguments are bytes."""
         if self._built is None:
             return _on_gpu(self.source, self._flags, name)
-        if re.search(rf"\.entry\s+{re.escape(name)}\s", self._built.ptx.replace("(", " ")):  # extern "C"
+        if name in _ENTRY.findall(self._built.ptx):  # extern "C"
             return _on_machine(self._built, name)
         return _on_machine(_build(self.source, self._flags, (name,)), name)
 
@@ -214,12 +219,12 @@ def _on_gpu(source: str, flags: tuple[str, ...], name: str) -> Entry:
 
 def parameters(ptx: str, entry: str) -> tuple[Parameter, ...]:
     """Reads a kernel's parameters from its signature in PTX; raises AttributeError for an unknown kernel."""
-    match = re.search(rf"\.entry\s+{re.escape(entry)}\s*(?:\((.*?)\))?\s*(?:\.\w+[^{{]*)?\{{", ptx, re.DOTALL)
+    match = next((found for found in _SIGNATURE.finditer(ptx) if found[1] == entry), None)
     if match is None:
         raise AttributeError(f"the compiled module has no kernel {entry!r}")
     found = []
-    for line in (match[1] or "").split(","):
-        words = re.search(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\b[^\[]*(?:\[(\d+)\])?", line)
+    for line in (match[2] or "").split(","):
+        words = _PARAMETER.search(line)
         if words is not None:
             kind, bits, count = words.groups()
             found.append(Parameter(int(bits) // 8 * int(count or 1), kind == "f" and count is None))

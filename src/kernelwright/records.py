@@ -62,10 +62,7 @@ null kernel passes under all the others."""
 def _sound(value: Any) -> Any:
     """Returns the value with every text in it encodable as UTF-8."""
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode(errors="replace").decode()
+        return value if value.isascii() else value.encode(errors="replace").decode()
     elif isinstance(value, dict):
         return {_sound(k): _sound(v) for k, v in value.items()}
     elif isinstance(value, (list, tuple)):

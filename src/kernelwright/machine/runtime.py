@@ -97,6 +97,10 @@ class CallFacts:
     written: dict[int, int] = field(default_factory=dict)
     read: dict[int, int] = field(default_factory=dict)
 
+    def fields(self) -> dict[str, Any]:
+        """Returns the facts as a message has them; `dataclasses.asdict` would copy every counter."""
+        return {**vars(self), "launches": [vars(launch) for launch in self.launches]}
+
 
 class Runtime:
     """State of the simulated device. `build` sends a request to the builder and returns its result."""

@@ -78,10 +78,10 @@ def construct(namespace: Namespace, seed: int) -> Any:
     """Returns the task's `Model` on the CPU, its own weights from `seed`. Raises `TaskError` without a `Model`."""
     if not callable(namespace.get("Model")):
         raise TaskError("the reference defines no Model", hint="name the reference's nn.Module class Model")
-    torch.manual_seed(seed)
+    draws.seed_all(seed)
     with OnDevice("cpu"):
         init = init_arguments(namespace)
-        torch.manual_seed(seed)
+        draws.seed_all(seed)
         return namespace["Model"](**init) if isinstance(init, dict) else namespace["Model"](*init)
 
 

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 VERSIONS = "triton 3.6 to 3.9"
 HINT = "pip install 'kernelwright[triton]'"
+_NAME = re.compile(r"\btriton\b")
 
 
 def wanted(source: str) -> bool:
     """Tells whether a candidate's text mentions Triton."""
-    return re.search(r"\btriton\b", source) is not None
+    return _NAME.search(source) is not None
 
 
 def installed() -> bool:

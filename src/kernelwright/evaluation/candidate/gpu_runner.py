@@ -116,7 +116,7 @@ class GpuRunner(Runner):
         if header["watch"]:
             report |= self._watched(given[-1], (len(given) - 1) * header["stride"], header)
         self.place.synchronize()
-        return {"facts": dataclasses.asdict(facts), **report}, []
+        return {"facts": facts.fields(), **report}, []
 
     def _at_addresses_of(self, before: list[torch.Tensor], given: list[torch.Tensor]) -> list[torch.Tensor]:
         """Writes the new contents into the memory of the previous checked call."""

@@ -15,7 +15,6 @@ from kernelwright.evaluation.candidate.recording_runtime import RecordingRuntime
 _module_cuda = torch.nn.Module.cuda
 _from_numpy = torch.from_numpy
 _library_impl = torch.library.Library.impl
-_manual_seed = torch.manual_seed
 _context = DeviceContext.__torch_function__
 
 
@@ -47,7 +46,7 @@ def _seeding(runtime: RecordingRuntime) -> Callable[[int], torch.Generator]:
 
     def manual_seed(seed: int) -> torch.Generator:
         runtime.stream.write("seed", int(seed))
-        return _manual_seed(seed)
+        return torch.default_generator.manual_seed(int(seed))  # torch's own formats a traceback for each device
 
     return manual_seed
 

@@ -184,7 +184,7 @@ class Runner:
             file.write(text)
         source_files.write(header.get("files", ()), os.getcwd())
         self._open_files([path for path, _ in header.get("files", ())])
-        linecache.checkcache()
+        linecache.checkcache(module.__file__)
         sys.modules["candidate"] = module
         self.module = module
         code = compile(text, module.__file__, "exec", dont_inherit=True)
@@ -251,7 +251,7 @@ class Runner:
                 packed = [wire.pack_tensor(t, read_bytes(self.sent(t))) for t in outputs]
         facts = self.finished()
         report = {
-            "facts": dataclasses.asdict(facts),
+            "facts": facts.fields(),
             "written": [written_bytes(facts, t) for t in outputs],
             "foreign": self.foreign(outputs, facts),
             "idle": bool(outputs) and all(map(self.operators.only_moved, outputs)),

@@ -12,7 +12,6 @@ candidate.
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import hashlib
 import select
 import socket
@@ -36,6 +35,7 @@ from kernelwright.evaluation.program.tensor_contents import same_bits
 from kernelwright.evaluation.program.weight_copies import Copies, copies_among, follow
 from kernelwright.machine import LaunchAttributes, Program, set_heap_limit
 from kernelwright.machine.runtime import CallFacts, KernelBuildFailed
+from kernelwright.tasks.draws import seed_all
 
 MAX_MODULES = 256
 HEAP_BYTES = 8 << 20
@@ -91,7 +91,7 @@ class ProgramDevice:
         self.error = ""
         self.glue.begin()
         self.runtime.begin_call()
-        torch.manual_seed(message.header["call_seed"])
+        seed_all(message.header["call_seed"])
         return {"places": [place for place, _ in self._inputs]}
 
     def _given(self, tensor: torch.Tensor, name: str, label: int) -> Place:
@@ -154,7 +154,7 @@ class ProgramDevice:
         reads = [("values read by the host", work.reads)] if work.reads > origins.FEW else []
         pieces: list[tuple[str, int]] = sorted(work.pieces.items(), key=lambda s: -s[1])
         return {
-            "facts": dataclasses.asdict(facts),
+            "facts": facts.fields(),
             "operators": sorted([*work.seen, *reads], key=lambda s: -s[1])[:50],
             "pieces": pieces[:50],
             "operators_run": sorted(work.run.items(), key=lambda s: -s[1])[:50],
@@ -328,7 +328,7 @@ class ProgramDevice:
         return None
 
     def _seed(self, record: StreamRecord) -> None:
-        torch.manual_seed(int(record.fields[0]) & (2**63 - 1))
+        seed_all(int(record.fields[0]) & (2**63 - 1))
 
     def _module(self, record: StreamRecord) -> None:
         """Loads device code; the answer describes its kernels and variables."""

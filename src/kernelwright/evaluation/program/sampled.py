@@ -28,6 +28,7 @@ from kernelwright.evaluation.program.memory import DeviceMemory
 from kernelwright.evaluation.program.stream import StreamRecord
 from kernelwright.machine.sampled import BLOCKS
 from kernelwright.records import LibraryRule
+from kernelwright.tasks.draws import seed_all
 
 SMALL = 1 << 20
 """The elements up to which operators compute. Beyond, they give forms, and memory of zeros."""
@@ -119,7 +120,7 @@ class SampledDevice(ProgramDevice):
         self.glue.begin()
         self.glue.doubtful = True
         self.runtime.begin_call()
-        torch.manual_seed(header["call_seed"])
+        seed_all(header["call_seed"])
         return {"places": places}
 
     def finish(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:

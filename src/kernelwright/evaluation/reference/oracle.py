@@ -27,8 +27,8 @@ from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
 from kernelwright.evaluation.reference import movement, sampled_elements
 from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.tasks import draws, lint, probe, shortcuts
 from kernelwright.tasks import inputs as task_inputs
-from kernelwright.tasks import lint, probe, shortcuts
 from kernelwright.tasks import workloads as task_workloads
 
 SAMPLE = 1 << 16
@@ -70,7 +70,7 @@ class Oracle:
         header = message.header
         call_seed = header["call_seed"]
         namespace, model = self._model(header)
-        torch.manual_seed(header["weight_seed"])
+        draws.seed_all(header["weight_seed"])
         init = task_inputs.init_arguments(namespace)
         state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
