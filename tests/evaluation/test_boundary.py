@@ -16,6 +16,7 @@ from kernelwright.evaluation.program.executor import ProgramDevice
 from kernelwright.evaluation.program.glue import Glue, OperatorRefused
 from kernelwright.evaluation.program.memory import BadAddress, DeviceMemory
 from kernelwright.evaluation.program.stream import RecordStream, StreamClosed
+from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 PLANTED = """
@@ -122,7 +123,7 @@ def test_the_scan_finds_what_the_host_has_fetched(evaluator: Evaluator) -> None:
 def device(rule: str = "from_scratch") -> tuple[ProgramDevice, RecordStream]:
     ours, theirs = socket.socketpair()
     made = ProgramDevice()
-    made.open({"memory_mb": 64, "rule": rule})
+    made.open({"memory_mb": 64, "rule": rule, "budget": BUDGET})
     made.stream = RecordStream(ours)
     return made, RecordStream(theirs)
 
@@ -183,7 +184,7 @@ def test_memory_of_one_candidate_is_gone_for_the_next() -> None:
     candidate.flush()
     made.drained()
     made.forget()
-    made.open({"memory_mb": 64, "rule": "from_scratch"})
+    made.open({"memory_mb": 64, "rule": "from_scratch", "budget": BUDGET})
     with pytest.raises(BadAddress):
         made.blocks.holding(LOW, 6)
 

@@ -15,6 +15,7 @@ from kernelwright.evaluation.program.forms import Place
 from kernelwright.evaluation.program.memory import BadAddress
 from kernelwright.evaluation.program.stream import RecordStream
 from kernelwright.machine.nvrtc import compile_ptx
+from kernelwright.machine.runtime import BUDGET
 
 COUNT = 256
 SOURCE = r"""
@@ -38,7 +39,7 @@ class Candidate:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self.device = ProgramDevice()
-        self.device.open({"memory_mb": 64, "rule": "from_scratch"})
+        self.device.open({"memory_mb": 64, "rule": "from_scratch", "budget": BUDGET})
         self.device.stream, self.stream = RecordStream(ours), RecordStream(theirs)
         ptx = compile_ptx(SOURCE).ptx
         self.device.modules["m"] = self.program = self.device.runtime.program(BuildResult("ok", ptx=ptx))
