@@ -159,3 +159,13 @@ print(hasattr(kernelwright, "Evaluator"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split("\n")[:2] == ["[] False", "False"], done.stdout + done.stderr
+
+
+def test_help_shows_first_sentences_whole() -> None:
+    from typer.testing import CliRunner
+
+    from kernelwright.cli.verbs import app
+
+    text = CliRunner().invoke(app, ["--help"], terminal_width=70).output
+    commands = " ".join(text.partition("Commands:")[2].split())
+    assert "..." not in commands and "suggest changes." in commands

@@ -220,3 +220,11 @@ def test_spec_that_names_nothing(spec: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OPENAI_BASE_URL", "not-a-url")
     with pytest.raises(ConfigError):
         load_policy(spec)
+
+
+def test_a_missing_key_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KERNELWRIGHT_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match="no API key"):
+        OpenAIPolicy.from_spec("some-model", None)
+    OpenAIPolicy.from_spec("some-model@http://127.0.0.1:8000/v1", None)  # a server of one's own may need none

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelwright.cli.options import RULES, path_argument, path_option, seed_option
+from kernelwright.cli.whole_help import WholeHelp
 
 if TYPE_CHECKING:
     from kernelwright.bench.grid import GridShape
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
     from kernelwright.records import Trajectory
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, cls=WholeHelp)
 
 MOST = 10_000
 """The most samples per task, and turns per sample."""

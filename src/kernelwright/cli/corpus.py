@@ -9,8 +9,11 @@ from typing import Annotated
 import typer
 
 from kernelwright.cli.options import path_argument, path_option, seed_option
+from kernelwright.cli.whole_help import WholeHelp
 
-corpus_app = typer.Typer(help="Build training data from generated tasks.", no_args_is_help=True, rich_markup_mode=None)
+corpus_app = typer.Typer(
+    help="Build training data from generated tasks.", no_args_is_help=True, rich_markup_mode=None, cls=WholeHelp
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 

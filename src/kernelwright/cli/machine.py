@@ -10,8 +10,11 @@ from typing import Annotated
 import typer
 
 from kernelwright.cli.options import path_argument, path_option
+from kernelwright.cli.whole_help import WholeHelp
 
-machine_app = typer.Typer(help="Run whole CUDA programs without a GPU.", no_args_is_help=True, rich_markup_mode=None)
+machine_app = typer.Typer(
+    help="Run whole CUDA programs without a GPU.", no_args_is_help=True, rich_markup_mode=None, cls=WholeHelp
+)
 
 
 @machine_app.callback()

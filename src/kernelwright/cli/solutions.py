@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernelwright.cli.options import eval_options, path_option, seed_option
+from kernelwright.cli.whole_help import WholeHelp
 
 if TYPE_CHECKING:
     from kernelwright.records import Evaluation
@@ -19,6 +20,7 @@ solutions_app = typer.Typer(
     help="Write candidates of the solution library, or tune their schedules.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    cls=WholeHelp,
 )
 _FORMS = ("module", "load_inline", "triton")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]

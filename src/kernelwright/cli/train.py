@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from kernelwright.cli.options import path_option
+from kernelwright.cli.whole_help import WholeHelp
 
-train_app = typer.Typer(help="Train models on kernels.", no_args_is_help=True, rich_markup_mode=None)
+train_app = typer.Typer(help="Train models on kernels.", no_args_is_help=True, rich_markup_mode=None, cls=WholeHelp)
 
 
 @train_app.callback()

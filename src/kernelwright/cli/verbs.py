@@ -36,6 +36,7 @@ from kernelwright.cli.post import train_app
 from kernelwright.cli.serve import serve
 from kernelwright.cli.solutions import solutions_app
 from kernelwright.cli.warm import warm
+from kernelwright.cli.whole_help import WholeHelp
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
@@ -50,8 +51,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=WholeHelp,
 )
-tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
+tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None, cls=WholeHelp)
 app.add_typer(tasks_app, name="tasks")
 tasks_app.command("generate")(tasks_generate)
 

@@ -49,6 +49,10 @@ BOUNDS = {
 """Least and greatest value of each setting."""
 
 
+OPENAI_HOST = "api.openai.com"
+"""The endpoint that is known to need a key; others may answer without one."""
+
+
 @dataclass(frozen=True)
 class EndpointSettings:
     """Sampling and HTTP settings. Prices are in US dollars per million tokens, None where the user states none.
@@ -101,13 +105,17 @@ class OpenAIPolicy:
     ) -> OpenAIPolicy:
         """Makes the policy for `MODEL@BASE_URL`; without a URL, OPENAI_BASE_URL or OpenAI's own.
 
-        Raises `ConfigError` for a spec without a model, or with no valid address.
+        Raises `ConfigError` for a spec without a model, with no valid address, or for OpenAI's own without a key.
         """
         model, _, url = spec.rpartition("@") if "@" in spec else (spec, "", "")
-        url = url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+        url = url or os.environ.get("OPENAI_BASE_URL") or f"https://{OPENAI_HOST}/v1"
         if not model or not _is_address(url):
             raise ConfigError(
                 f"openai:{spec} names no model and endpoint", hint="write openai:MODEL@http://HOST:PORT/v1"
+            )
+        if httpx.URL(url).host == OPENAI_HOST and not _key():
+            raise ConfigError(
+                "no API key is set for OpenAI's endpoint", hint="set KERNELWRIGHT_API_KEY or OPENAI_API_KEY"
             )
         settings = EndpointSettings.from_environment()
         if temperature is not None:

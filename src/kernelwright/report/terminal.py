@@ -264,7 +264,9 @@ def print_optimize(result: OptimizeResult, run: Path) -> None:
         out.print(f"written to {escape(str(result.path))}" if result.path else "no file was written")
         if result.evaluation.timing is None:
             out.print("speed: not measured (no GPU)")
-    out.print(f"[dim]{facts['turns']} turns, {facts['tokens']} tokens; stopped: {escape(facts['stop_reason'])}[/]")
+    spent = f"{facts['turns']} turns, {facts['tokens']} tokens"
+    spent += "" if facts["dollars"] is None else f", {facts['dollars']:.4f} dollars"
+    out.print(f"[dim]{spent}; stopped: {escape(facts['stop_reason'])}[/]")
     out.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]")
 
 

@@ -35,6 +35,7 @@ class OptimizeResult:
         """Returns the facts as plain data for scripts."""
         turns = [t for trajectory in self.trajectories for t in trajectory.turns]
         timing = self.evaluation.timing if self.evaluation else None
+        prices = [t.usage.cost_usd for t in turns if t.usage.cost_usd is not None]
         return {
             "task_id": self.task_id,
             "verdict": self.evaluation.verdict if self.evaluation else None,
@@ -44,6 +45,7 @@ class OptimizeResult:
             "timing": timing.plain() if timing else None,
             "turns": len(turns),
             "tokens": sum(t.usage.prompt_tokens + t.usage.completion_tokens for t in turns),
+            "dollars": sum(prices) if prices else None,
             "stop_reason": self.trajectories[-1].stop_reason if self.trajectories else "nothing was played",
         }
 
