@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.backends import host_build, program, torch_build
-from kernelwright.backends.source_text import conditionals, diagnose, includes, lambdas
+from kernelwright.backends.source_text import conditionals, diagnose, includes, lambdas, tracing
 from kernelwright.backends.source_text.launches import RefusedSource
 from kernelwright.backends.source_text.split import Split, UnsupportedSource, split
 from kernelwright.backends.source_text.tokens import tokenize
@@ -264,6 +264,8 @@ def _as_nvcc(result: BuildResult, parts: Split, request: BuildRequest) -> BuildR
         return _failed(result.log, (DYNAMIC_PARALLELISM,), result.seconds)
     unknown = re.findall(r"identifier \"(\w+)\" is undefined", result.log) if result.status == "compile_error" else []
     missing = tuple(dict.fromkeys(f"{n} in device code" for n in unknown if n in parts.left_out))
+    if result.status == "compile_error" and not missing:
+        missing = _traced(request, result.log)
     return _failed(result.log, missing, result.seconds) if missing else result
 
 
@@ -438,7 +440,25 @@ def _host_failed(request: BuildRequest, log: str) -> BuildResult:
     for alias, name in re.findall(pattern, request.cpp_source + request.cuda_source):
         plain = re.sub(rf"(?<=['\u2018]){alias}(?=['\u2019]|::)", name, plain)
     missing = diagnose.host_missing(plain) or diagnose.link_missing(plain)
-    return _failed(log, _cut(request.cuda_source, log) or missing)
+    return _failed(log, _cut(request.cuda_source, log) or missing or _traced(request, log))
+
+
+_UNKNOWN_NAME = re.compile(
+    r"['\u2018](\w+)['\u2019] (?:was not declared|has not been declared|does not name a type)"
+    r"|(?:identifier|namespace) \"(\w+)\" is undefined|(?:before|after) ['\u2018]([A-Z][A-Z0-9_]+)['\u2019]"
+)
+"""Matches the name in an error about an unknown name, or about a macro in whose place a name stands."""
+
+
+def _traced(request: BuildRequest, log: str) -> tuple[str, ...]:
+    """Returns the name that the first error does not know, if an included header of a library declares it."""
+    first = re.search(r"\berror: .*", log)
+    found = _UNKNOWN_NAME.search(first[0]) if first else None
+    if found is None:
+        return ()
+    name = found[1] or found[2] or found[3]
+    header = tracing.header_of(name, request.cpp_source + "\n" + request.cuda_source)
+    return (f"{name} of {header}",) if header else ()
 
 
 def _cut(source: str, log: str) -> tuple[str, ...]:

@@ -50,8 +50,8 @@ EXTENSIONS = (
     Planted(
         "leetcuda_reduce",
         "candidate.py",
-        "    reduce_smem[warp] = sum_f32;\n  __syncthreads();",
-        "    reduce_smem[warp] = sum_f32;",
+        "    reduce_smem[warp] = sum;\n  __syncthreads();",
+        "    reduce_smem[warp] = sum;",
     ),
     Planted("llmc_classifier", "candidate.py", "    thread_sumval *= expf(thread_maxval - block_maxval);\n", ""),
     Planted("llmc_layernorm", "llmc/layernorm.cuh", "    __syncthreads();\n\n    int idx", "\n    int idx"),
