@@ -119,6 +119,13 @@ def test_values_of_sampled_blocks_are_compared(evaluator: Evaluator) -> None:
         assert result.verdict == "wrong" and "output 0 differs at [65538, " in result.reason, mutant.name
 
 
+def test_values_of_sampled_blocks_follow_from_weights(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(declared_sizes, "SECONDS", 0.0)
+    result = judged(evaluator, BY_NAME["convolution"])
+    assert result.verdict == "correct" and result.coverage is not None
+    assert result.coverage.values == "sampled", result.coverage.told()
+
+
 def test_a_grid_that_ends_before_the_output_does(evaluator: Evaluator) -> None:
     text = TWICE.replace("CHECK", "").replace("(x.numel() + 255) // 256", "min((x.numel() + 255) // 256, 10_000_000)")
     candidate = Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")
