@@ -23,6 +23,12 @@ Kind = Literal[
     "wrong mask",
     "misalignment",
     "wrong value",
+    "dropped fence",
+    "missing reset",
+    "wrong wait",
+    "wrong layout",
+    "wrong type",
+    "wrong lane",
 ]
 HEAD = "import torch\nimport torch.nn as nn\n"
 
