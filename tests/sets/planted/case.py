@@ -106,10 +106,12 @@ def reference(forward: str, constants: str, inputs: str) -> str:
     )
 
 
-def named(original: Original, mutant: Mutant, result: Evaluation) -> bool:
-    """Tells whether a finding of the right kind names one of the bug's lines, as its own or as a race's other side."""
+def named(original: Original, mutant: Mutant, result: Evaluation, *, first: bool = False) -> bool:
+    """Tells whether a finding of the right kind names one of the bug's lines, as its own or as a race's other side.
+
+    With `first` only the first finding counts, which is the one that decides."""
     lines = set(original.lines(mutant))
-    for finding in result.findings:
+    for finding in result.findings[:1] if first else result.findings:
         told = {int(n) for n in re.findall(r"\blines? (\d+)", finding.evidence)} | {finding.line}
         if finding.rule in mutant.rules and told & lines:
             return True

@@ -163,7 +163,7 @@ return y
 ATTENTION = Original(
     "attention-tiles",
     reference(
-        "q, k, v | torch.softmax(q @ k.t() * 0.25, dim=-1) @ v",
+        "q, k, v | torch.softmax(q.view(q.shape[0], 16) @ k.t() * 0.25, dim=-1) @ v",
         "queries = 37\nkeys = 51\nwidth = 16",
         "torch.randn(queries, width), torch.randn(keys, width), torch.randn(keys, width)",
     ),
@@ -228,7 +228,7 @@ return y
 
 WARP_COPY = Original(
     "staged-rows",
-    reference("x | x.flip(1) * 2", "rows = 21\nwidth = 64", "torch.randn(rows, width)"),
+    reference("x | x.view(x.shape[0], 64).flip(1) * 2", "rows = 21\nwidth = 64", "torch.randn(rows, width)"),
     """
 #include <cuda_pipeline.h>
 __global__ void turn(const float* x, float* y, int rows) {

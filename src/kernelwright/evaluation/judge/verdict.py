@@ -34,7 +34,7 @@ from kernelwright.records import (
 )
 from kernelwright.untrusted import own_frames
 
-_RACES = ("data-race", "divergent-barrier", "sync-mask")
+_RACES = ("data-race", "missing-fence", "async-copy", "divergent-barrier", "sync-mask")
 _RANKS = ("fault", "reject", "warning", "info")
 KERNEL_COMPILE_ERROR = "kernel-compile-error"
 SIZE_RULES = ("no-own-kernel", "library-op")

@@ -6,13 +6,13 @@
 #include "checks/watch.h"
 
 namespace kw {
-namespace {
 string_view opcode_of(string_view text) {
   if (!text.empty() && text[0] == '@') text.remove_prefix(std::min(text.find(' '), text.size()));
   while (!text.empty() && (text[0] == ' ' || text[0] == '\t')) text.remove_prefix(1);
   return text.substr(0, text.find_first_of(" \t;"));
 }
 
+namespace {
 IndexOp::Kind kind_of(string_view op) {
   static const std::pair<const char*, IndexOp::Kind> table[] = {
       {"add.s32", IndexOp::Add},
@@ -27,6 +27,20 @@ IndexOp::Kind kind_of(string_view op) {
       {"div.s32", IndexOp::Divide},
       {"rem.s32", IndexOp::Remainder},
       {"shr.s32", IndexOp::ShiftDown},
+      {"and.b32", IndexOp::And},
+      {"or.b32", IndexOp::Or},
+      {"xor.b32", IndexOp::Xor},
+      {"lop3.b32", IndexOp::Logic},
+      {"bfi.b32", IndexOp::Insert},
+      {"min.s32", IndexOp::Least},
+      {"max.s32", IndexOp::Most},
+      {"selp.b32", IndexOp::Select},
+      {"selp.s32", IndexOp::Select},
+      {"selp.u32", IndexOp::Select},
+      {"cvt.u32.u64", IndexOp::Narrow},
+      {"cvt.s32.s64", IndexOp::Narrow},
+      {"cvt.u32.s64", IndexOp::Narrow},
+      {"cvt.s32.u64", IndexOp::Narrow},
       {"mov.b32", IndexOp::Move},
       {"mov.u32", IndexOp::Move},
       {"mov.s32", IndexOp::Move},
@@ -43,7 +57,8 @@ IndexOp::Kind kind_of(string_view op) {
 }
 
 bool is_wide_arithmetic(string_view op) {
-  for (const char* s : {"add.s64", "add.u64", "sub.s64", "sub.u64", "mov.b64", "mov.u64", "mov.s64", "shl.b64",
+  for (const char* s : {"add.s64", "add.u64", "sub.s64", "sub.u64", "mov.b64", "mov.u64", "mov.s64", "shl.b64", "or.b64", "and.b64",
+                        "xor.b64", "bfi.b64", "selp.b64", "min.s64", "max.s64",
                         "mad.lo.s64", "mul.lo.s64", "cvta.to.global.u64", "cvta.global.u64"})
     if (op == s) return true;
   return false;
@@ -61,11 +76,36 @@ i64 apply(IndexOp::Kind k, i64 a, i64 b, i64 c) {
   if (k == IndexOp::Remainder && b) r = a % b;
   if (k == IndexOp::ShiftDown) r = a >> std::min<u64>((u64)b, 63);
   if (k == IndexOp::Shift) r = (u64)b < 32 ? (__int128)a << b : 0;
+  if (k == IndexOp::And) r = a & b;
+  if (k == IndexOp::Or) r = a | b;
+  if (k == IndexOp::Xor) r = a ^ b;
+  if (k == IndexOp::Least) r = std::min(a, b);
+  if (k == IndexOp::Most) r = std::max(a, b);
   constexpr __int128 most = (__int128)1 << 62;
   return (i64)std::clamp(r, -most, most);
 }
 
-int operands(IndexOp::Kind k) { return k == IndexOp::Move ? 1 : k == IndexOp::Mad ? 3 : 2; }
+// bfi: `a` goes above bit `at` of `b`, in as many bits as it needs where the field ends with the register.
+i64 insert(i64 a, i64 b, u32 at, u32 bits) {
+  at &= 255, bits &= 255;
+  if (at > 31 || !bits) return b;
+  i64 low = b & ((1ll << at) - 1), mask = (1ll << std::min(bits, 32u)) - 1;
+  if (at + bits >= 32) return (i64)((u64)a << at) | low;
+  return (b & ~(mask << at)) | (a & mask) << at;
+}
+
+i64 logic(i64 a, i64 b, i64 c, u8 table) {
+  i64 r = 0;
+  for (int k = 0; k < 8; k++)
+    if (table >> k & 1) r |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
+  return r;
+}
+
+// How many of a, b and c are 32-bit numbers that the result is made of.
+int operands(IndexOp::Kind k) {
+  if (k == IndexOp::Narrow) return 0;
+  return k == IndexOp::Move ? 1 : k == IndexOp::Mad || k == IndexOp::Logic ? 3 : 2;
+}
 }  // namespace
 
 // Registers may be written in several places (loops), so this looks at registers, not at the order of instructions.
@@ -172,6 +212,14 @@ bool fits(const Warp& w, const Inst* in, IndexOp::Kind k, u32 m) {
   if (k == IndexOp::Mul) each([&](int i) { return (i64)a[i] * b[i]; });
   if (k == IndexOp::Mad) each([&](int i) { return (i64)a[i] * b[i] + c[i]; });
   if (k == IndexOp::Shift) each([&](int i) { return (u32)b[i] < 32 ? (i64)a[i] << b[i] : 0; });
+  if (k == IndexOp::Insert) {
+    const u32 *at = slot<u32>(w, in->c), *bits = slot<u32>(w, w.ext[in->ext]);
+    each([&](int i) { return insert(a[i], b[i], at[i], bits[i]); });
+  }
+  if (k == IndexOp::Narrow) {
+    const i64* wide = slot<i64>(w, in->a);
+    for (int i = 0; i < LANES; i++) bad |= ((m >> i) & 1) && (i64)(i32)wide[i] != wide[i];
+  }
   return !bad;
 }
 }  // namespace
@@ -185,7 +233,10 @@ const Inst* Watch::index_op(Warp& w, const Inst* in) {
   if (!v.dirty && (widens(k) || fits(w, in, k, m))) return original_[at](w, in);
   alignas(64) i64 a[LANES], b[LANES] = {}, c[LANES] = {};
   u32 origin = at;
-  exact_operand(w, v, in->a, a, origin);
+  if (k == IndexOp::Narrow)
+    std::memcpy(a, slot<i64>(w, in->a), sizeof a);
+  else
+    exact_operand(w, v, in->a, a, origin);
   if (operands(k) > 1) exact_operand(w, v, in->b, b, origin);
   if (operands(k) > 2) exact_operand(w, v, in->c, c, origin);
   if (v.widened.empty()) v.widened.resize(MAX_WIDENED);
@@ -193,22 +244,37 @@ const Inst* Watch::index_op(Warp& w, const Inst* in) {
   if (widens(k)) {
     WarpIndices::Widened& x = v.widened[widening_[at]];
     const i32* actual = slot<i32>(w, in->a);
-    u32 over = bits_of([&](int i) { return k == IndexOp::WidenSigned ? a[i] != actual[i] : a[i] > 0xffffffffll; }) & m;
-    x.over = (x.over & ~m) | over;
+    auto lost = [&](i64 exact, i32 held) { return k == IndexOp::WidenSigned ? exact != held : exact > 0xffffffffll; };
+    u32 over = bits_of([&](int i) { return lost(a[i], actual[i]); }) & m, by_factor = 0;
+    if (opcode_of(kernel_->meta[at].text)[0] == 'm') {  // a product: either factor may have overflowed
+      const i32* factor = slot<i32>(w, in->b);
+      by_factor = bits_of([&](int i) { return lost(b[i], factor[i]); }) & m & ~over;
+    }
+    x.over = (x.over & ~m) | over | by_factor;
     if (over) x.origin = origin, x.value = a[__builtin_ctz(over)];
+    if (!over && by_factor) x.origin = origin, x.value = b[__builtin_ctz(by_factor)];
     return original_[at](w, in);
   }
+  auto exact = [&](int i) -> i64 {
+    if (k == IndexOp::Narrow || k == IndexOp::Select) return a[i];
+    if (k == IndexOp::Insert) return insert(a[i], b[i], slot<u32>(w, in->c)[i], slot<u32>(w, w.ext[in->ext])[i]);
+    return k == IndexOp::Logic ? logic(a[i], b[i], c[i], in->x) : apply(k, a[i], b[i], c[i]);
+  };
+  alignas(64) i32 first[LANES];  // the destination may be a source
+  std::memcpy(first, slot<i32>(w, in->a), sizeof first);
   Exact e;
   e.origin = origin;
   auto old = v.exact.find(in->d);
-  for (int i = 0; i < LANES; i++) {
-    bool mine = m >> i & 1;
-    e.value[(size_t)i] = mine                      ? apply(k, a[i], b[i], c[i])
+  for (int i = 0; i < LANES; i++)
+    e.value[(size_t)i] = m >> i & 1                 ? exact(i)
                          : old != v.exact.end() ? old->second.value[(size_t)i]
                                                 : slot<i32>(w, in->d)[i];
-  }
   const Inst* next = original_[at](w, in);
   std::copy(slot<i32>(w, in->d), slot<i32>(w, in->d) + LANES, e.actual.begin());
+  for (u32 r = k == IndexOp::Select ? m : 0; r; r &= r - 1) {
+    size_t i = (size_t)__builtin_ctz(r);
+    if (e.actual[i] != first[i]) e.value[i] = b[i];
+  }
   v.exact[in->d] = e;
   return next;
 }

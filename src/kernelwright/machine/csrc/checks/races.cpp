@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "checks/order.h"
 #include "checks/watch.h"
 
 namespace kw {
@@ -43,7 +44,7 @@ namespace {
 constexpr u64 SHARED_CHECKS = 2'000'000;   // lane accesses checked per launch, besides the last blocks
 constexpr u64 MARKED_BYTES = 64ull << 20;  // larger allocations go unmarked
 constexpr u32 ATOMIC = 1u << 31;
-constexpr u64 CLOCK_BITS = ((1ull << 22) - 1) << 10;
+constexpr u64 WHEN = MARK_CLOCK | MARK_STRONG;  // what differs between stores of one thread
 
 string where(const Launch& l, u32 at) {
   u32 line = line_of(l, at);
@@ -171,20 +172,33 @@ u64* marks_of(Launch& l, Region& r) {
   return r.marks.get();
 }
 
-// True when the access that left `mark` may happen at the same time as one by warp w now.
-bool unordered(const Warp& w, u64 mark) {
+u64 mark_of(const Warp& w) {  // of lane 0
   const Block& b = *w.block;
-  if ((mark >> 32) != (u32)(b.linear + 1)) return !b.synced;
-  u32 warp = (u32)mark >> 5 & 31;
-  if (warp == w.id) return false;
-  u32 clock = b.clock_base + (u32)((mark & CLOCK_BITS) >> 10);
-  return clock > b.clock[w.id][warp];
+  u64 clock = (u64)(b.clock[w.id][w.id] - b.clock_base) << 10 & MARK_CLOCK;
+  return (u64)(u32)(b.linear + 1) << 32 | clock | (u64)w.id << 5;
 }
 
 string mark_text(const Warp& w, u64 mark) {
   u64 block = (mark >> 32) - 1;
   string t = "thread " + std::to_string(mark & 1023);
   return block == w.block->linear ? t + " of the same block" : t + " of block " + std::to_string(block);
+}
+
+// Tells of a read of what `mark` left at `offset` of the region; false when there is nothing to tell.
+bool report_order(Warp& w, const Inst* in, int lane, Order order, u64 mark, u64 offset) {
+  if (order == Order::Fine) return false;
+  const Region& r = *w.access.region;
+  string place = r.name + "[byte " + std::to_string(offset) + "]";
+  string writer = mark_text(w, mark) + stored_on(*w.launch, r);
+  if (order == Order::Race)
+    warn(w, in, thread_of(w, lane),
+         "race RAW: " + place + " read after a write by " + writer + " with nothing that orders them");
+  else
+    warn(w, in, thread_of(w, lane),
+         place + " is read because of a flag or counter, and nothing orders the write by " + writer +
+             " before that flag: a __threadfence() is needed between the two",
+         "missing-fence");
+  return true;
 }
 
 void note_global_load(Warp& w, const Inst* in, u32 m, u32 bytes) {
@@ -200,11 +214,8 @@ void note_global_load(Warp& w, const Inst* in, u32 m, u32 bytes) {
     u64 g = (x.address[i] - x.region->begin) / granule;
     for (u32 j = 0; j < per; j++) {
       u64 k = marks[g + j];
-      if (k == 0 || (k & ~CLOCK_BITS & ~31ull) == mine || !unordered(w, k)) continue;
-      return warn(w, in, thread_of(w, i),
-                  "race RAW: " + x.region->name + "[byte " + std::to_string((g + j) * granule) +
-                      "] read after a write by " + mark_text(w, k) + stored_on(l, *x.region) +
-                      " with nothing that orders them");
+      if (k == 0 || (k & ~WHEN & ~31ull) == mine) continue;
+      if (report_order(w, in, i, order_of(w, k), k, (g + j) * granule)) return;
     }
   }
 }
@@ -219,8 +230,7 @@ void note_global_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* valu
   l.stored_region[(size_t)(in - l.kernel->code.data())] = (u32)(x.region - l.regions.data()) + 1;
   u32 granule = l.kernel->global_granule, per = std::max(1u, bytes / granule);
   const Block& b = *w.block;
-  u64 mine =
-      (u64)(u32)(b.linear + 1) << 32 | (u64)((b.clock[w.id][w.id] - b.clock_base) & 0x3fffff) << 10 | (u64)w.id << 5;
+  u64 mine = mark_of(w);
   if (x.kind == Access::Contiguous) {
     u64* at = marks + ((u64)x.base - x.region->begin) / granule;
     u32 shift = (u32)__builtin_ctz(per);
@@ -228,7 +238,7 @@ void note_global_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* valu
 #pragma GCC ivdep
     for (u32 i = 0; i < LANES * per; i++) {
       u64 k = at[i];
-      foreign |= k ? (k ^ (mine | i >> shift)) & ~CLOCK_BITS : 0;
+      foreign |= k ? (k ^ (mine | i >> shift)) & ~WHEN : 0;
     }
     if (!foreign) {
 #pragma GCC ivdep
@@ -242,7 +252,9 @@ void note_global_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* valu
     for (u32 j = 0; j < per; j++) {
       u64 k = marks[g + j];
       marks[g + j] = mine | i;
-      if (k == 0 || !((k ^ mine) & ~CLOCK_BITS & ~31ull) || !unordered(w, k)) continue;
+      if (k == 0 || !((k ^ mine) & ~WHEN & ~31ull) || (k & MARK_STRONG)) continue;
+      bool elsewhere = (k ^ mine) >> 32;
+      if (elsewhere ? w.synced : order_of(w, k) == Order::Fine) continue;
       const char* old = reinterpret_cast<const char*>(x.region->begin) + (g + j) * granule;
       if (!std::memcmp(old, values + (u64)i * bytes + (u64)j * granule, std::min(granule, bytes))) continue;
       warn(w, in, thread_of(w, (int)i),
@@ -264,6 +276,7 @@ void begin_race_checks(Launch& l, Block& b, bool last_blocks) {
     b.sync_clock[i] = top;
     b.warps[i].known = top;
   }
+  begin_order(l, b);
   b.check_shared = (b.warps.size() > 1 || l.kernel->has_copies) && l.shared_bytes && (l.shared_checked < SHARED_CHECKS || last_blocks);
   if (b.check_shared && l.shared_marks.empty()) l.shared_marks.resize(l.shared_bytes / l.kernel->shared_granule + 32);
 }
@@ -279,6 +292,7 @@ void join_clocks(Block& b, u32 warps) {
   Launch& l = *b.warps[0].launch;
   for (u32 w = 0; l.watch && w < b.warps.size(); w++)
     if (warps >> w & 1) l.watch->meet(b.warps[w], FULL);
+  join_order(b, warps);
   u32 joined[32] = {}, n = (u32)b.warps.size();
   for (u32 w = 0; w < n; w++)
     if (warps >> w & 1)
@@ -294,7 +308,7 @@ void join_clocks(Block& b, u32 warps) {
 void atomic_order(Warp& w, bool lock_like) {
   if (!lock_like && !w.fenced) return;
   Block& b = *w.block;
-  b.synced = true;
+  w.synced = true;
   u32 n = (u32)b.warps.size();
   for (u32 i = 0; i < n; i++) {
     u32 v = std::max(b.clock[w.id][i], b.sync_clock[i]);
@@ -304,10 +318,35 @@ void atomic_order(Warp& w, bool lock_like) {
   if (n > 1) refresh_known(b, w.id);
 }
 
+void note_strong(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
+  Launch& l = *w.launch;
+  Access& x = w.access;
+  w.synced |= !write;
+  if (!w.block->mine || x.space != Space::Global || !x.region) return;
+  u64* marks = write ? marks_of(l, *x.region) : x.region->marks.get();
+  u32 granule = l.kernel->global_granule, per = std::max(1u, bytes / granule);
+  u64 mine = mark_of(w) | MARK_STRONG;
+  for (u32 r = marks ? m : 0; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    u64 g = (x.address[i] - x.region->begin) / granule;
+    for (u32 j = 0; j < per; j++) {
+      u64 k = marks[g + j];
+      if (write) marks[g + j] = mine | (u64)i;
+      if (write || !(k & MARK_STRONG)) continue;
+      report_order(w, in, i, order_of(w, k), k, (g + j) * granule);
+      if (in->n & 2) saw_signal(w, k);
+    }
+  }
+  if (!write) return;
+  if (l.stored_region.empty()) l.stored_region.resize(l.kernel->code.size());
+  l.stored_region[(size_t)(in - l.kernel->code.data())] = (u32)(x.region - l.regions.data()) + 1;
+  note_signal(w, in->n & 2);
+}
+
 void note_access(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values) {
   Access& x = w.access;
   if (x.space == Space::Shared) {
-    if (touch == Touch::Write) note_same_store(w, in, m, bytes, values, "shared");
+    if (touch == Touch::Write && values) note_same_store(w, in, m, bytes, values, "shared");
     note_shared(w, in, m, bytes, touch, values);
   } else if (x.space == Space::Global) {
     if (touch == Touch::Read) return note_global_load(w, in, m, bytes);

@@ -79,6 +79,7 @@ Watch::Watch(Launch& l) : l_(l) {
     if (t.substr(0, 1) == "@") t.remove_prefix(std::min(t.find(' ') + 1, t.size()));
     u8 role = t.substr(0, 4) == "atom" || t.substr(0, 4) == "red." ? Atomic | Update : Plain;
     if (t.substr(0, 9) == "mbarrier." || t.substr(0, 3) == "cp.") role = Atomic | Strong;  // ordered by themselves
+    if (t.substr(0, 3) == "cp." || t.substr(0, 13) == "mbarrier.init") role |= Copy;
     if (t.substr(0, 8) == "ld.param") role |= Strong;  // results of calls, some of which the machine itself fills in
     string_view op = t.substr(0, t.find_first_of(" \t"));
     for (const char* s : {".volatile", ".relaxed", ".acquire", ".release", ".mmio", ".acq_rel"})
@@ -201,6 +202,8 @@ void Watch::shared(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool u
     int i = __builtin_ctz(r);
     if (!all_written(state + offsets[i], bytes)) check(w, in, i, state, offsets[i], bytes, write, !write || update);
     if (!ordered) hazards(w, in, at, i, offsets[i], bytes, write);
+    if ((role_[at] & (Atomic | Copy)) == Atomic)
+      after_store(w, in, now_->marks[offsets[i] / l_.kernel->shared_granule], i, offsets[i]);
   }
   if (!write) return;
   for (u32 r = m; r; r &= r - 1) std::memset(state + offsets[__builtin_ctz(r)], Written, bytes);
@@ -250,38 +253,59 @@ void Watch::emptied(const char* at, u64 bytes) {
   if (sane && offset + bytes <= now_->local.size()) std::memset(now_->local.data() + offset, Unwritten, bytes);
 }
 
+bool Watch::ordered(const Warp& w, u32 then, u32 other, int lane) const {
+  const auto& met = now_->met[w.id];
+  return met[other] > then && met[(size_t)lane] > then;
+}
+
+void Watch::tell_hazard(Warp& w, const Inst* in, int lane, u64 offset, const char* story, u32 other, u32 where) {
+  string text = story;
+  warn(w, in, thread_of(w, lane),
+       "race " + text.substr(0, 3) + " inside a warp: " + describe_shared(l_, offset) + text.substr(3) + " by thread " +
+           std::to_string(w.id * 32 + other) + " (line " + std::to_string(line_of(l_, where)) +
+           ") of the same warp with no __syncwarp() or barrier between");
+}
+
+// What lane `lane` touches now after another lane's plain store.
+void Watch::after_store(Warp& w, const Inst* in, const LaneMark& k, int lane, u64 offset) {
+  u32 writer = (u32)k.writer - 1;
+  if (!k.writer || writer / 32 != w.id || (int)(writer % 32) == lane || ordered(w, k.written, writer % 32, lane)) return;
+  tell_hazard(w, in, lane, offset, "RAW read after a write", writer % 32, k.write_at);
+}
+
 // Lanes of one warp have no order between them unless they meet in a warp-wide operation.
 void Watch::hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 bytes, bool write) {
   u32 granule = l_.kernel->shared_granule, per = std::max(1u, bytes / granule);
-  const auto& met = now_->met[w.id];
-  auto ordered = [&](u32 then, u32 other) { return met[other] > then && met[(size_t)lane] > then; };
-  auto story = [&](const char* kind, const char* what, u32 other, u32 where) {
-    warn(w, in, thread_of(w, lane),
-         string("race ") + kind + " inside a warp: " + describe_shared(l_, offset) + " " + what + " by thread " +
-             std::to_string(w.id * 32 + other) + " (line " + std::to_string(line_of(l_, where)) +
-             ") of the same warp with no __syncwarp() or barrier between");
-  };
   for (u32 j = 0; j < per; j++) {
     LaneMark& k = now_->marks[offset / granule + j];
-    u32 writer = (u32)k.writer - 1;
-    bool own_warp = k.writer && writer / 32 == w.id;
+    if (k.reader_warp != w.id + 1) k.last = k.before = LaneMark::Reads{};
     if (!write) {
-      if (own_warp && (int)(writer % 32) != lane && !ordered(k.written, writer % 32))
-        story("RAW", "read after a write", writer % 32, k.write_at);
-      bool same = k.reader_warp == w.id + 1 && k.read == meetings_;
-      k.readers = (same ? k.readers : 0) | 1u << lane;
-      k.reader_warp = (u16)(w.id + 1), k.read = meetings_, k.read_at = at;
+      after_store(w, in, k, lane, offset);
+      if (k.last.lanes && (k.last.at != at || k.last.step != w.jumps)) k.before = k.last, k.last.lanes = 0;
+      u32 lanes = k.last.met == meetings_ ? k.last.lanes : 0;
+      k.last = {meetings_, at, lanes | 1u << lane, w.jumps};
+      k.reader_warp = (u16)(w.id + 1);
       continue;
     }
-    u32 others = k.reader_warp == w.id + 1 ? k.readers & ~(1u << lane) : 0;
-    // `s[t] += s[t + 16]` is one statement: a warp that is together at its reads is together at its writes.
-    if (others && line_of(l_, k.read_at) != line_of(l_, at)) {
-      u32 other = (u32)__builtin_ctz(others);
-      if (!ordered(k.read, other)) story("WAR", "written after a read", other, k.read_at);
+    for (const LaneMark::Reads& r : {k.last, k.before}) {
+      // `s[t] += s[t + 16]` is one statement: a warp that is together at its reads is together at its writes.
+      bool together = line_of(l_, r.at) == line_of(l_, at) && r.step == w.jumps;
+      for (u32 others = together ? 0 : r.lanes & ~(1u << lane); others; others &= others - 1) {
+        u32 other = (u32)__builtin_ctz(others);
+        if (ordered(w, r.met, other, lane)) continue;
+        tell_hazard(w, in, lane, offset, "WAR written after a read", other, r.at);
+        break;
+      }
     }
     k.writer = (u16)(w.id * 32 + (u32)lane + 1), k.written = meetings_, k.write_at = at;
-    k.readers = 0, k.reader_warp = 0;
+    k.reader_warp = 0;
   }
+}
+
+void Watch::wrote(Warp& w, const Inst* in, u32 m, const u32* offsets, u32 bytes) {
+  if (!sane) return;
+  u32 at = (u32)(in - l_.kernel->code.data());
+  for (u32 r = m; r; r &= r - 1) hazards(w, in, at, __builtin_ctz(r), offsets[__builtin_ctz(r)], bytes, true);
 }
 
 void Watch::local(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, const u64* offsets) {

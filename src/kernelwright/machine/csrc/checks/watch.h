@@ -20,8 +20,12 @@ struct SiteTraffic {
 
 // Who of one warp touched a granule of shared memory last, by the count of warp-wide meetings.
 struct LaneMark {
-  u32 written = 0, write_at = 0, read = 0, read_at = 0, readers = 0;
+  struct Reads {
+    u32 met = 0, at = 0, lanes = 0, step = 0;  // step: backward jumps of the warp until then
+  };
+  u32 written = 0, write_at = 0;
   u16 writer = 0, reader_warp = 0;  // thread + 1, warp + 1
+  Reads last, before;               // before: by another instruction than the last
 };
 
 struct Exact {  // what 32-bit arithmetic would have given with more bits
@@ -62,6 +66,8 @@ class Watch {
   void filled(const char* at, u64 bytes);   // the machine itself has written to the memory of the block that runs
   void emptied(const char* at, u64 bytes);  // a frame of the stack begins here
   void filled(ResidentBlock& s, u64 offset, u64 bytes);  // a copy has written to the shared memory of any block
+  // Lanes m of a warp have written to shared memory without an access: a copy that arrives, an initialised mbarrier.
+  void wrote(Warp& w, const Inst* in, u32 m, const u32* offsets, u32 bytes);
   // An asynchronous copy reads shared memory.
   void source(Warp& w, const Inst* in, int lane, ResidentBlock& s, u64 offset, u64 bytes);
   // The same for a whole warp, quick when the pattern is the one of the last time.
@@ -82,7 +88,7 @@ class Watch {
   bool sane = false;  // the accesses to shared and local memory of the block that runs are checked
 
  private:
-  enum Role : u8 { Plain = 0, Atomic = 1, Strong = 2, Store = 4, Update = 8 };
+  enum Role : u8 { Plain = 0, Atomic = 1, Strong = 2, Store = 4, Update = 8, Copy = 16 };  // Copy: tells by itself what it writes
   enum Where : u8 { OfGlobal = 0, OfShared = 1, OfLocal = 2 };
   struct Touched {
     std::vector<u64> read, written;  // a bit a byte
@@ -95,6 +101,9 @@ class Watch {
   void local(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, const u64* offsets);
   void check(Warp& w, const Inst* in, int lane, const u8* state, u64 offset, u32 bytes, bool write, bool reads);
   void hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 bytes, bool write);
+  void after_store(Warp& w, const Inst* in, const LaneMark& k, int lane, u64 offset);
+  bool ordered(const Warp& w, u32 then, u32 other, int lane) const;
+  void tell_hazard(Warp& w, const Inst* in, int lane, u64 offset, const char* story, u32 other, u32 where);
   void lost_update(Warp& w, const Inst* in, u32 m);
   void swap_index_ops();
   string top_lines(bool of_shared) const;
@@ -119,6 +128,8 @@ class Watch {
 
 // counts.cpp: what the opcodes say, times how often they ran. Lines of "counter\tname\tvalue".
 string operation_counts(const Launch& l);
+// indices.cpp: "add.s32" of an instruction's text
+string_view opcode_of(string_view text);
 // watch.cpp
 string describe_shared(const Launch& l, u64 offset);
 u32 line_of(const Launch& l, u32 at);

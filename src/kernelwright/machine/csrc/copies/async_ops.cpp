@@ -88,6 +88,7 @@ void deliver(Warp& w, AsyncCopy& c, u32 m) {
     std::memcpy(x.at[i], c.data[i], c.bytes);
     if (w.launch->watch) w.launch->watch->filled(s, c.at[i], c.bytes);
   }
+  if (w.launch->watch) w.launch->watch->wrote(w, c.in, m, c.at, c.bytes);
   c.mask &= ~m;
 }
 
@@ -114,6 +115,7 @@ void deliver_arrival(Warp& w, AsyncCopy& arrival, u32 m) {
     if (&c == &arrival) break;
     if (!c.arrives && (c.mask & m)) deliver(w, c, c.mask & m);
   }
+  if (w.launch->watch) w.launch->watch->meet(w, m);  // the arrival orders them
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     if (w.launch->races) atomic_order(w, true);
@@ -186,11 +188,14 @@ const Inst* op_copy_out(Warp& w, const Inst* in) {
   ResidentBlock& s = *w.block->resident;
   resolve(w, in, m, in->n, Space::Shared, true);
   count_access(w, m, in->n, true);
+  // The copy may write from now on; `deliver` tells again when it has.
+  if (w.launch->races) note_access(w, in, m, in->n, Touch::Write, nullptr);
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     q.staged.at[i] = (u32)(lane_address(w.access, i, in->n) - reinterpret_cast<char*>(s.shared));
     mark_pending(*w.launch, s, in, q.staged.at[i], in->n);
   }
+  if (w.launch->watch) w.launch->watch->wrote(w, in, m, q.staged.at, in->n);
   each_group_count(q.committed, m, [&](u32 lanes, u32 value) {
     q.staged.mask = lanes, q.staged.group = value;
     q.copies.push_back(q.staged);

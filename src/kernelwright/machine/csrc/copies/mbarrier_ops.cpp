@@ -1,6 +1,7 @@
 // mbarrier: barrier objects of 8 bytes in shared memory that count arrivals and bytes. Their layout, opaque to programs:
 // bits 0-19 pending arrivals, 20-39 arrivals per phase, 40-60 pending bytes (signed), 61 the phase's parity, 62-63 are 2
 // in an initialised barrier.
+#include "checks/order.h"
 #include "checks/watch.h"
 #include "copies/async.h"
 #include "memory/memory_ops.h"
@@ -62,6 +63,13 @@ const Inst* op_barrier_object(Warp& w, const Inst* in) {
   if (!m) return in + 1;
   resolve(w, in, m, 8, (Space)in->x, true);
   const u32* count = slot<u32>(w, in->b);
+  bool own = w.access.space == Space::Shared;
+  if (w.launch->races && own) note_access(w, in, m, 8, in->n == Init ? Touch::Write : Touch::Atomic, nullptr);
+  if (w.launch->watch && own && in->n == Init) {
+    u32 offsets[LANES];
+    for (int i = 0; i < LANES; i++) offsets[i] = (u32)w.access.address[i];
+    w.launch->watch->wrote(w, in, m, offsets, 8);
+  }
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r), thread = thread_of(w, i);
     char* at = lane_address(w.access, i, 8);
@@ -88,7 +96,11 @@ const Inst* op_arrive(Warp& w, const Inst* in) {
   u32 m = active(w, in);
   if (!m) return in + 1;
   resolve(w, in, m, 8, (Space)in->x, true);
-  if (w.launch->races) atomic_order(w, true);
+  if (w.launch->races) {
+    if (w.access.space == Space::Shared) note_access(w, in, m, 8, Touch::Atomic, nullptr);
+    atomic_order(w, true);
+    note_signal(w, true);
+  }
   const u32* operand = slot<u32>(w, in->b);
   u64* state = slot<u64>(w, in->d);
   for (u32 r = m; r; r &= r - 1) {
@@ -120,6 +132,7 @@ const Inst* op_test_wait(Warp& w, const Inst* in) {
   if (w.access.space != Space::Shared)
     raise(in, thread_of(w, __builtin_ctz(m)), MISUSE,
           "a wait for an mbarrier of another block or outside of shared memory");
+  if (w.launch->races) note_access(w, in, m, 8, Touch::Atomic, nullptr);
   char* at[LANES];
   for (u32 r = m; r; r &= r - 1) at[__builtin_ctz(r)] = lane_address(w.access, __builtin_ctz(r), 8);
   const u64* states = slot<u64>(w, in->b);

@@ -273,6 +273,7 @@ void Decoder::finish() {
   if (!program.unsupported.empty()) return;
   find_early_reads();
   find_index_arithmetic();
+  find_spins();
   allocate_registers();
 }
 

@@ -167,6 +167,7 @@ class Decoder {
   void patch(const std::vector<u32>& offset);
   void add_shared_gap();
   void find_index_arithmetic();  // indices.cpp
+  void find_spins();             // order.cpp
   void find_early_reads();  // wgmma_order.cpp
   // registers.cpp
   void allocate_registers();

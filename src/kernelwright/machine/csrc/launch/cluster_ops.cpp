@@ -1,5 +1,6 @@
 // Clusters: the cluster barrier and access to other blocks' shared memory. A shared::cluster address is an offset in the
 // target block's shared memory with 1 + that block's rank in the high bits; plain shared addresses are the own block's.
+#include "checks/order.h"
 #include "copies/async.h"
 #include "memory/memory_ops.h"
 
@@ -68,7 +69,7 @@ void check_cluster_barrier(Cluster& c) {
         if (w.splits[i].wait == Wait::Cluster) w.splits[i].wait = Wait::Run;
     }
     if (s->done) continue;
-    b.synced = true;
+    publish_all(b);
     join_clocks(b, (u32)((1ull << b.warps.size()) - 1));
   }
 }

@@ -64,6 +64,10 @@ struct Launch {
   int order = 0;  // 0 forward, 1 reverse, 2 random
   std::mt19937_64 random;
   std::vector<Warning> warnings;
+  std::unordered_map<u32, Published> published;  // by 1 + block
+  bool interleave = false;                       // blocks and warps are preempted where they may meet others
+  bool preempted = false;                        // the warp that ran gave way in the middle of its work
+  u32 preemptions = 0;                           // how many more there may be
   std::vector<SharedMark> shared_marks;  // one per granule of shared memory
   u64 shared_checked = 0, blocks_left = 0;
   u32 at_block[3] = {0, 0, 0};  // the block that runs now
@@ -91,6 +95,7 @@ u64 most_resident(const Launch& l);  // blocks that the card holds at a time
 // scheduler.cpp
 struct Turn {
   bool done = false, worked = false;  // worked: something else than polling happened
+  bool preempted = false;             // it could go on
 };
 void prepare_warps(Launch& l, Block& b, char* registers, size_t stride);
 void start_block(Launch& l, Block& b);
@@ -105,6 +110,8 @@ bool take_guarded(Warp& w, const Inst* in);
 // the others; false: none may go on, return STOP.
 bool arrive(Warp& w, const Inst* in, const u32* members);
 void release_syncs(Warp& w);
+const Inst* preempt(Warp& w, const Inst* in);  // the next instruction, or STOP when others go first
+inline const Inst* go_on(Warp& w, const Inst* in) { return w.launch->interleave ? preempt(w, in) : in + 1; }
 void give_way(Warp& w);  // others go first from its next backward jump on
 void check_barriers(Launch& l, Block& b);
 
@@ -126,6 +133,8 @@ void join_clocks(Block& b, u32 warps);
 void atomic_order(Warp& w, bool lock_like);  // an atomic ran: it may order what came before
 // `values` holds bytes per lane, or is null.
 void note_access(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values);
+// Strong accesses (volatile, relaxed, acquire, release) are no races, but signals to other blocks.
+void note_strong(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
 void warn(Warp& w, const Inst* in, int thread, const string& message, const char* kind = "data-race");  // no fault
 // async_ops.cpp: an access to shared memory to which a copy is under way.
 void check_pending(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);

@@ -1,10 +1,12 @@
 // The machine's state: decoded instructions, warps, blocks, a launch. Lane arrays are 32 wide and 64-byte aligned.
 #pragma once
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <random>
+#include <unordered_map>
 
 #include "parse/ptx.h"
 
@@ -90,6 +92,15 @@ struct IndexOp {
     Divide,
     Remainder,
     ShiftDown,
+    And,
+    Or,
+    Xor,
+    Logic,   // lop3
+    Insert,  // bfi
+    Least,
+    Most,
+    Select,
+    Narrow,  // 64 bits to 32
     Move,
     WidenSigned,
     WidenUnsigned
@@ -180,6 +191,7 @@ struct Warp {
   Launch* launch = nullptr;
   Block* block = nullptr;
   u32 id = 0, ticks = 0, turn = 0;
+  u32 jumps = 0;  // backward ones so far
   u32 choices = 0;  // of paths, in this block
   Event event = Event::None;
   int nsplits = 0;
@@ -189,8 +201,15 @@ struct Warp {
   bool polls = false;   // it read what others may write: its loops may be waits
   const Inst* polled = nullptr;  // the last instruction that set it
   bool fenced = false;  // a memory fence ran: atomics now order other accesses
+  bool synced = false;  // it has seen signals of other blocks
   u32 cluster_open = 0, cluster_owed = 0;  // arrived at barrier.cluster: in the open phase, and not waited yet
   AsyncQueue* copies = nullptr;  // asynchronous copies on their way, once there are any
+};
+
+// Clocks of a block's warps, since it began, that other blocks may rely on.
+struct Published {
+  u32 fenced[32] = {};     // stores up to here are visible to who has seen a signal
+  u32 signalled[32] = {};  // a signal came after these, fenced or not
 };
 
 struct Barrier {
@@ -203,11 +222,13 @@ struct Block {
   u32 index[3] = {0, 0, 0};
   u64 linear = 0;
   u32 threads = 0, live = 0;
-  bool synced = false;  // an atomic or fence ran: other blocks' writes may be ordered before us
   std::vector<Warp> warps;
   Barrier barriers[16];
   u32 clock[32][32] = {};   // vector clocks of warps, for races
   u32 sync_clock[32] = {};  // joined by lock-like atomics
+  u32 fenced[32][32] = {};  // of those clocks, what a device-wide fence covers, by warp that knows it
+  Published* mine = nullptr;  // null: alone, or its kernel sends no signals
+  std::unordered_map<u32, std::array<u32, 32>> polled_from;  // by 1 + block and warp: clock of the signal waited for
   u32 clock_base = 0;       // clocks of this block start above it, so older stamps are stale
   bool check_shared = false;
   ResidentBlock* resident = nullptr;  // its registers and memories while it is alive

@@ -15,6 +15,8 @@ constexpr u64 SHARED_BYTES = 233472, SHARED_RESERVE = 1024;
 constexpr u64 RESIDENT_BYTES = 1ull << 30;  // memory of the machine that all resident blocks may take
 constexpr u64 STALL_ROUNDS = 16;            // turns of each cluster without any change before it counts as a deadlock
 constexpr u64 STALL_TURNS = 256;            // and of all of them
+constexpr u32 PREEMPTIONS = 512;            // of a launch whose blocks run interleaved
+constexpr size_t INTERLEAVED = 8;           // clusters among which turns change, unless they wait for others
 
 u8* aligned(std::vector<u8>& store, u64 bytes) {
   store.resize(bytes + 1024);
@@ -27,6 +29,8 @@ class Residents {
   void run();
 
  private:
+  bool wants_another();
+  std::unique_ptr<Cluster> take();
   bool can_start() const { return started_ < clusters_ && (!free_.empty() || made_ < limit_); }
   void start();
   void place(ResidentBlock& s, u64 cluster);
@@ -39,7 +43,7 @@ class Residents {
   [[noreturn]] void report(Cluster& c);
 
   Launch& l_;
-  u64 clusters_ = 0, started_ = 0, made_ = 0, limit_ = 0, card_limit_ = 0, stalled_ = 0, changes_ = 0;
+  u64 clusters_ = 0, started_ = 0, made_ = 0, limit_ = 0, card_limit_ = 0, stalled_ = 0, changes_ = 0, idle_ = 0;
   u32 size_ = 1;  // blocks of a cluster
   size_t stride_ = 0;
   std::vector<u64> order_;
@@ -72,6 +76,8 @@ Residents::Residents(Launch& l) : l_(l) {
     for (u64 i = 0; i < clusters_; i++) order_[i] = i;
     std::shuffle(order_.begin(), order_.end(), l.random);
   }
+  l.interleave = l.order && k.may_wait && clusters_ > 1 && !l.sample;
+  l.preemptions = PREEMPTIONS;
 }
 
 // The first four, the last four and others at random, where only a sample is to run.
@@ -173,10 +179,12 @@ Turn Residents::turn(Cluster& c) {
       Turn t = turn(*s);
       now.done &= t.done;
       now.worked |= t.worked;
+      now.preempted |= t.preempted;
     }
     all.worked |= now.worked;
     all.done = now.done;
-    if (all.done || !now.worked) break;
+    all.preempted = now.preempted;
+    if (all.done || now.preempted || !now.worked) break;
   }
   return all;
 }
@@ -209,18 +217,31 @@ void Residents::check_stall(Cluster& c) {
   if (++stalled_ >= std::max<u64>(STALL_TURNS, STALL_ROUNDS * (ready_.size() + 1))) report(c);
 }
 
+// Interleaved blocks change turns in a small group, which grows while all of them wait.
+bool Residents::wants_another() {
+  if (!l_.interleave || ready_.empty() || idle_ >= ready_.size()) return true;
+  return ready_.size() < INTERLEAVED && l_.random() % 2;
+}
+
+std::unique_ptr<Cluster> Residents::take() {
+  size_t i = l_.interleave ? l_.random() % ready_.size() : 0;
+  std::unique_ptr<Cluster> c = std::move(ready_[i]);
+  ready_.erase(ready_.begin() + (long)i);
+  return c;
+}
+
 void Residents::run() {
   while (can_start() || !ready_.empty()) {
-    if (can_start()) start();
-    std::unique_ptr<Cluster> c = std::move(ready_.front());
-    ready_.pop_front();
+    if (can_start() && wants_another()) start();
+    std::unique_ptr<Cluster> c = take();
     Turn t = turn(*c);
     if (t.worked) stalled_ = 0;
+    idle_ = t.worked ? 0 : idle_ + 1;
     if (t.done) {
       free_.push_back(std::move(c));
       continue;
     }
-    waits_ = true;
+    waits_ |= !t.preempted;
     if (!t.worked && !can_start()) check_stall(*c);
     ready_.push_back(std::move(c));
   }

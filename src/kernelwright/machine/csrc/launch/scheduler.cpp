@@ -12,6 +12,7 @@ constexpr u32 POLL = 32;     // the same for loops that may wait for another thr
 constexpr u32 PATIENCE = 4;  // rounds of nothing but polling before another block gets its turn
 constexpr u32 QUANTUM = 64;  // rounds before another block gets its turn in any case
 constexpr size_t MAX_WARNINGS = 64;
+constexpr u32 PREEMPT_ONE_IN = 4;  // chances to preempt that are taken
 
 void fill_slot(Launch& l, Block& b, Warp& w, const FixedSlot& s) {
   if (s.bytes == 0) {
@@ -55,7 +56,6 @@ void start_block(Launch& l, Block& b) {
   std::memset(l.shared, l.poison, l.shared_bytes);
   if (k.local_bytes) std::memset(l.local, l.poison, (size_t)k.local_bytes * b.threads);
   b.live = b.threads;
-  b.synced = false;
   for (Barrier& bar : b.barriers) bar = Barrier{};
   reset_async(*b.resident);
   l.blocks_run++;
@@ -130,6 +130,8 @@ bool run_warp(Warp& w) {
     if (in != STOP) {  // reached a place where another split waits
       if (in > w.segment) close_segment(w, in - 1);
       push_split(w, in, w.mask, Wait::Run);
+    } else if (w.launch->preempted) {
+      return true;
     } else if (w.event == Event::Yield && (w.polls || w.ticks >= 2 * SLICE)) {
       bool polled = w.polls;
       w.polls = false;
@@ -205,6 +207,10 @@ Turn run_turn(Launch& l, Block& b) {
       if (!runnable(w)) continue;
       ran = true;
       worked |= run_warp(w);
+      if (!l.preempted) continue;
+      l.preempted = false;
+      result.preempted = l.random() % 2;  // else another warp of this block goes on
+      if (result.preempted) return result.worked = true, result;
     }
     worked |= before != l.changes + l.count.global_stores + l.count.shared_stores;
     result.worked |= worked;
@@ -247,6 +253,7 @@ void push_split(Warp& w, const Inst* pc, u32 mask, Wait wait, u8 barrier) {
 
 const Inst* jump(Warp& w, const Inst* from, const Inst* to) {
   w.segment = to;
+  if (to <= from) w.jumps++;
   if (to <= from && ++w.ticks % (w.polls ? POLL : SLICE) == 0) {
     w.turn++;  // a spinning split gives way to those that wait behind it
     push_split(w, to, w.mask, Wait::Run);
@@ -263,6 +270,17 @@ const Inst* jump(Warp& w, const Inst* from, const Inst* to) {
       w.limit = to;  // somebody lower goes first: leave the loop at once
   }
   return to;
+}
+
+const Inst* preempt(Warp& w, const Inst* in) {
+  Launch& l = *w.launch;
+  if (!l.preemptions || l.random() % PREEMPT_ONE_IN) return in + 1;
+  l.preemptions--;
+  close_segment(w, in);
+  push_split(w, in + 1, w.mask, Wait::Run);
+  w.event = Event::Yield;
+  l.preempted = true;
+  return STOP;
 }
 
 void give_way(Warp& w) { w.ticks |= SLICE - 1; }

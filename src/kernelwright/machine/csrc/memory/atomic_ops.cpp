@@ -1,4 +1,5 @@
 // atom and red: lanes execute one after another, which is a valid order of the hardware's.
+#include "checks/order.h"
 #include "decode/decode.h"
 #include "arithmetic/half.h"
 #include "launch/launch.h"
@@ -87,7 +88,7 @@ struct Half {  // 0 add, 1 min, 2 max
   static u32 f(u32 a, u32 b, u32) { return (u32)one((u16)a, (u16)b) | (u32)one((u16)(a >> 16), (u16)(b >> 16)) << 16; }
 };
 
-// in->x: space; in->n: bit 0 no result, bit 1 lock-like
+// in->x: space; in->n: bit 0 no result, bit 1 lock-like, bit 2 releases
 template <class Op, class T>
 const Inst* op_atomic(Warp& w, const Inst* in) {
   u32 m = active(w, in);
@@ -96,6 +97,8 @@ const Inst* op_atomic(Warp& w, const Inst* in) {
   w.launch->count.atomics += (u64)__builtin_popcount(m);
   if (w.launch->races) {
     atomic_order(w, in->n & 2);
+    w.synced |= !(in->n & 1);
+    if (w.access.space == Space::Global) note_signal(w, in->n & 4);
     note_access(w, in, m, sizeof(T), Touch::Atomic, nullptr);
   }
   if (!(in->n & 1)) w.polls = true, w.polled = in;
@@ -118,7 +121,7 @@ const Inst* op_atomic(Warp& w, const Inst* in) {
     if (!(in->n & 1)) d[i] = old;
   }
   w.launch->changes += changed;
-  return in + 1;
+  return go_on(w, in);
 }
 
 // Vectors: one access, element by element; ext holds the destinations, then the sources.
@@ -236,8 +239,7 @@ Fn pick(string_view op, Ty t) {
 
 void h_atom(Decoder& d, Mods& m) {
   bool red = m.op == "red";
-  bool orders = false;
-  for (const char* s : {"acquire", "release", "acq_rel"}) orders |= m.take(s);
+  bool releases = m.take("release") | m.take("acq_rel"), orders = m.take("acquire") | releases;
   for (const char* s : {"relaxed", "cta", "gpu", "sys", "cluster", "noftz"}) m.take(s);
   Space space = m.take("global")                            ? Space::Global
                 : m.take("shared") || m.take("shared::cta") ? Space::Shared
@@ -265,7 +267,7 @@ void h_atom(Decoder& d, Mods& m) {
   d.set_address(in, d.op(at), space);
   in.b = b, in.c = c, in.d = r;
   in.x = (u8)space;
-  in.n = (u16)(red | (cas || orders || op == "exch") << 1);
+  in.n = (u16)(red | (cas || orders || op == "exch") << 1 | releases << 2);
 }
 }  // namespace
 

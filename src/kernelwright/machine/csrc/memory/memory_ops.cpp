@@ -20,7 +20,7 @@ Reg widen(Mem v) {
     return (Reg)v;
 }
 
-// in->x: space; in->n bit 0: volatile or atomic, so no race check.
+// in->x: space; in->n bit 0: volatile or atomic, so no race check; bit 1: of a load, its loop waits, of a store, releases.
 template <class Mem, class Reg, int V>
 const Inst* op_load(Warp& w, const Inst* in) {
   u32 m = active(w, in);
@@ -28,9 +28,10 @@ const Inst* op_load(Warp& w, const Inst* in) {
   constexpr u32 bytes = sizeof(Mem) * V;
   resolve(w, in, m, bytes, (Space)in->x, false);
   count_access(w, m, bytes, false);
-  if (in->n & 1)
+  if (in->n & 1) {
     w.polls = true, w.polled = in;
-  else if (w.launch->races)
+    if (w.launch->races) note_strong(w, in, m, bytes, false);
+  } else if (w.launch->races)
     note_access(w, in, m, bytes, Touch::Read, nullptr);
   Access& x = w.access;
   for (int v = 0; v < V; v++) {
@@ -112,7 +113,9 @@ const Inst* op_store(Warp& w, const Inst* in) {
         values[i * V + v] = (Mem)s[i];
     }
   }
-  if (w.launch->races && !(in->n & 1)) note_access(w, in, m, bytes, Touch::Write, reinterpret_cast<u8*>(values));
+  bool strong = in->n & 1;
+  if (w.launch->races && strong) note_strong(w, in, m, bytes, true);
+  if (w.launch->races && !strong) note_access(w, in, m, bytes, Touch::Write, reinterpret_cast<u8*>(values));
   Access& x = w.access;
   if (x.kind == Access::Contiguous) {
     std::memcpy(x.base, values, sizeof values);
@@ -122,7 +125,7 @@ const Inst* op_store(Warp& w, const Inst* in) {
       std::memcpy(x.kind == Access::Uniform ? x.base : x.at[i], values + i * V, bytes);
     }
   }
-  return in + 1;
+  return strong ? go_on(w, in) : in + 1;
 }
 
 template <class Mem, class Reg, int V>
@@ -335,7 +338,7 @@ void h_ld(Decoder& d, Mods& m) {
 void h_st(Decoder& d, Mods& m) {
   if (m.take("async")) return async_store(d, m);
   Space space = take_space(m);
-  bool strong = take_hints(m, false), hint = m.take("L2::cache_hint");
+  bool release = m.take("release"), strong = take_hints(m, false) || release, hint = m.take("L2::cache_hint");
   int v = take_vector(m);
   Ty t = m.type();
   m.finish();
@@ -360,7 +363,7 @@ void h_st(Decoder& d, Mods& m) {
   Inst& in = d.emit(fn, Class::Memory);
   d.set_address(in, d.op(0), space);
   in.x = (u8)space;
-  in.n = strong;
+  in.n = (u16)(strong | release << 1);
   use_quick_shared(in, space, t, bytes, v, false, strong);
   if (v == 1)
     in.d = regs[0];

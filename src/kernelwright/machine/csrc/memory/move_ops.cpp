@@ -1,4 +1,5 @@
 // Moves, address conversions, fences and prefetches.
+#include "checks/order.h"
 #include "memory/memory_ops.h"
 #include "launch/resident_blocks.h"
 #include "memory/shadow.h"
@@ -83,9 +84,11 @@ const Inst* op_isspacep(Warp& w, const Inst* in) {
   return in + 1;
 }
 
-const Inst* op_fence(Warp& w, const Inst* in) {
-  if (active(w, in)) w.fenced = true;
-  return in + 1;
+const Inst* op_fence(Warp& w, const Inst* in) {  // in->n: device-wide
+  if (!active(w, in)) return in + 1;
+  w.fenced = true;
+  if (in->n) note_fence(w);
+  return go_on(w, in);
 }
 
 const Inst* op_skip(Warp&, const Inst* in) { return in + 1; }
@@ -191,9 +194,10 @@ void h_fence(Decoder& d, Mods& m) {
   }
   m.take("mbarrier_init");
   for (const char* s : {"sync_restrict::shared::cta", "sync_restrict::shared::cluster"}) m.take(s);
-  for (const char* s : {"sc", "acq_rel", "acquire", "release", "cta", "gl", "gpu", "sys", "cluster"}) m.take(s);
+  bool narrow = m.take("cta");
+  for (const char* s : {"sc", "acq_rel", "acquire", "release", "cta", "gl", "gpu", "sys", "cluster"}) narrow |= m.take(s) && s == string_view("cta");
   m.finish();
-  d.emit(op_fence, Class::Sync);
+  d.emit(op_fence, Class::Sync).n = !narrow;
 }
 
 void h_prefetch(Decoder& d, Mods& m) {
