@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from sets import planted_blind
 from sets.planted import MUTANTS, ORIGINALS, named
 
 from kernelwright.evaluation import EvalOptions, Evaluator
@@ -19,6 +20,17 @@ CHOSEN = (
     "tiled-matmul/one-product-too-many",
     "attention-row/query-without-syncwarp",
 )
+FIRST = (
+    "grid-sum/no-fence-before-the-count",
+    "look-back-maximum/no-fence-before-whole",
+    "pipelined-matmul/waits-for-one-group-too-few",
+    "embedding-bag/no-barrier",
+    "embedding-bag/one-id-missing",
+    "long-scale/or-in-32-bits",
+    "staged-rows/no-syncwarp",
+)
+"""Bugs of the blind set of which the deciding finding names the cause; two of them end in an access out of bounds."""
+BLIND = {f"{o.name}/{m.name}": (o, m) for o, m in planted_blind.MUTANTS}
 BY_NAME = {f"{o.name}/{m.name}": (o, m) for o, m in MUTANTS}
 
 
@@ -41,6 +53,29 @@ def test_planted_bug_is_named(evaluator: Evaluator, name: str) -> None:
     result = evaluator.evaluate(original.task(), original.candidate(mutant))
     assert result.verdict in ("wrong", "runtime_error"), result.reason
     assert named(original, mutant, result), result.reason
+
+
+def test_the_blind_set_is_whole() -> None:
+    assert len(planted_blind.ORIGINALS) >= 30 and len(BLIND) == len(planted_blind.MUTANTS) >= 150
+    for original, mutant in planted_blind.MUTANTS:
+        assert original.candidate(mutant).text != original.source
+        assert original.lines(mutant) or not mutant.rules
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_cause_is_named_first(evaluator: Evaluator, name: str) -> None:
+    original, mutant = BLIND[name]
+    result = evaluator.evaluate(original.task(), original.candidate(mutant))
+    assert result.verdict in ("wrong", "runtime_error"), result.reason
+    assert named(original, mutant, result, first=True), result.reason
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_look_back_that_stops_early_is_wrong(pool: Pool, seed: int) -> None:
+    original, mutant = BLIND["look-back-maximum/stops-at-the-first-part"]
+    with Evaluator(EvalOptions(backend="cpu", trials=3, seed=seed), pool=pool) as evaluator:
+        assert evaluator.evaluate(original.task(), original.candidate(mutant)).verdict == "wrong"
+        assert evaluator.evaluate(original.task(), original.candidate()).verdict == "correct"
 
 
 @pytest.mark.parametrize("name", ["layernorm", "attention-row"])

@@ -182,7 +182,7 @@ def test_integers_of_another_launch_are_no_evidence(evaluator: Evaluator) -> Non
     )
     result = judged(evaluator, ROWS, honest)
     assert (result.verdict, result.findings) == ("correct", ())
-    assert "nothing found" in result.environment.sampled_size
+    assert "not decided: out-of-bounds-read on line 9" in result.environment.sampled_size
 
 
 def test_a_launch_whose_size_was_read_from_the_device_is_no_evidence(evaluator: Evaluator) -> None:

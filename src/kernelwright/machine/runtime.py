@@ -48,6 +48,21 @@ WATCHED = 200_000_000
 """The bound on a candidate's thread instructions in watched launches; later launches are not watched."""
 SUSPECTS = ("uninitialised-read", "shuffle-from-inactive")
 """Warnings that a correct kernel can cause when it discards the value; they count only if outputs are wrong."""
+CAUSES = (*SUSPECTS, "data-race", "missing-fence", "async-copy", "sync-mask")
+"""Warnings after which addresses, loop bounds and conditions may hold anything."""
+CONSEQUENCES = (
+    "out-of-bounds-read",
+    "out-of-bounds-write",
+    "misaligned-access",
+    "index-overflow",
+    "instruction-budget",
+    "barrier-deadlock",
+    "grid-deadlock",
+    "mbarrier-misuse",
+    "trap",
+    "assert",
+)
+"""Faults that such a value can lead to. The warning before one is named first."""
 MAX_FINDINGS = 50
 MAX_PRINTED = 8 << 20
 """The bound on kept characters of device printf; the last launch may exceed it by its own limit."""
@@ -140,7 +155,7 @@ class Runtime:
         self._watched = 0
         self._storages: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._facts = CallFacts()
-        self._calls = 0
+        self._calls = self._seed = 0
         self._heap = self._heap_before = ("", 0, 0)
         """The last launched kernel, with the blocks and bytes of in-kernel malloc held after it."""
 
@@ -253,7 +268,7 @@ class Runtime:
                 LaunchOptions(
                     budget=self.budget,
                     order=list(ORDERS)[self._calls % len(ORDERS)],
-                    seed=self._calls,
+                    seed=self._seed + self._calls,
                     textures=tuple(self.textures.values()),
                     watch=watch,
                     poison=POISONS[self._calls % len(POISONS)],
@@ -263,9 +278,7 @@ class Runtime:
         except MachineFault as fault:
             self._print(fault.printed)
             self.faults.append(fault.fault)
-            for warning in fault.warnings:
-                self._find(warning, "suspect" if warning.kind in SUSPECTS else "warning")
-            self._find(fault.fault, "fault")
+            self._find_fault(fault, own_shared)
             text = ERRORS.get(fault.fault.kind, "an illegal memory access was encountered")
             raise DeviceError(f"CUDA error: {text} ({fault.fault.message})") from None
         self._print(report.printed)
@@ -278,6 +291,20 @@ class Runtime:
             self._watched += report.instructions
             _note_watched(record, report, table)
         record.grid, record.block, record.shared_bytes = three(grid), three(block), shared_bytes
+
+    def _find_fault(self, ended: MachineFault, own_shared: bool) -> None:
+        """Records a launch's fault, and before it what has probably led to it: a race, else a suspect."""
+        fault = ended.fault
+        warnings = [w for w in ended.warnings if own_shared or ".shared" not in w.ptx]
+        found = sorted((w for w in warnings if w.kind in CAUSES), key=lambda w: w.kind in SUSPECTS)
+        cause = found[0] if found and fault.kind in CONSEQUENCES else None
+        if cause is not None:
+            place = f" on line {fault.line}" if fault.line else ""
+            led = f"{cause.message}; the launch then ended with {fault.kind}{place}: {fault.message}"
+            self._find(dataclasses.replace(cause, message=led), "fault")
+        for warning in warnings:
+            self._find(warning, "suspect" if warning.kind in SUSPECTS else "warning")
+        self._find(fault, "fault")
 
     def _print(self, text: str) -> None:
         if text and sum(map(len, self.printed)) < MAX_PRINTED:
@@ -351,12 +378,14 @@ class Runtime:
         """Returns the start of the allocation that contains `address`, or None."""
         return next((a.address for a in self.allocations() if a.address <= address < a.address + a.nbytes), None)
 
-    def begin_call(self) -> None:
-        """Resets the facts of the call; findings and faults are kept for the candidate's lifetime."""
+    def begin_call(self, seed: int = 0) -> None:
+        """Resets the facts of the call; findings and faults are kept for the candidate's lifetime. `seed` chooses the
+        schedule of blocks and warps."""
         self._facts = CallFacts()
         self.library_ops = []
         self.own_calls = 0
         self._calls += 1
+        self._seed = seed
         self._heap_before = self._heap
 
     def end_call(self) -> CallFacts:

@@ -1,7 +1,7 @@
 """A runtime that runs a few blocks of each launch, for sizes too large to run in full, over mostly unwritten memory.
 
 It reports faults that do not depend on the values in memory: launches that exceed a limit, indices that overflow
-32 bits, and accesses out of bounds. All other faults of a sampled launch are ignored.
+32 bits, and accesses out of bounds. All other faults of a sampled launch are recorded as dropped.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ BUDGET = 600_000_000
 AT_ANY_VALUE = frozenset(("invalid-launch", "index-overflow"))
 AT_KNOWN_VALUES = frozenset(("out-of-bounds-read", "out-of-bounds-write", "misaligned-access"))
 """Reported only if no memory that the arguments point to could have affected an address."""
+
+
+DROPPED = "dropped"
+"""The severity of a fault that values which a sample does not know may have caused."""
 
 
 class SampledRuntime(Runtime):
@@ -120,6 +124,7 @@ class SampledRuntime(Runtime):
             self.cut += caught.fault.kind == "instruction-budget"
             if self._sure(caught.fault, args):
                 self._blame(caught.fault, total)
+            self._find(caught.fault, DROPPED)
             return
         self.atomics += report.counters.get("atomics", 0)
         for nbytes, allocation in zip(report.written, table, strict=True):

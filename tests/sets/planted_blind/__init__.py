@@ -1,4 +1,4 @@
-"""Thirty-one correct kernels of our own and planted bugs in them, written before it was known how each is judged."""
+"""Correct kernels of our own and planted bugs in them, all written before any was judged."""
 
 from sets.planted.case import Mutant, Original
 from sets.planted_blind import counts, moves, products, reductions, scans, waits

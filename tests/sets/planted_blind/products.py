@@ -124,7 +124,7 @@ __global__ void product(const float* a, const float* b, float* c, int m, int n, 
             int kk = part + v;
             bool tail = k0 + kk < k;
             float4 p = row0 + line < m && tail ? *(const float4*)&a[(row0 + line) * k + k0 + kk] : float4{0, 0, 0, 0};
-            float4 w = column0 + line < n && tail ? *(const float4*)&b[(column0 + line) * k + k0 + kk] : float4{0, 0, 0, 0};
+            float4 w = column0 + line < n && tail ? *(const float4*)&b[(column0 + line) * k + k0 + kk] : float4{};
             as[kk][line] = p.x, as[kk + 1][line] = p.y, as[kk + 2][line] = p.z, as[kk + 3][line] = p.w;
             bs[kk][line] = w.x, bs[kk + 1][line] = w.y, bs[kk + 2][line] = w.z, bs[kk + 3][line] = w.w;
         }
@@ -352,7 +352,8 @@ return y
             "race",
             (*RACE, *UNINITIALISED),
             "        taps[threadIdx.x] = w[threadIdx.x];\n    __syncthreads();\n",
-            "        taps[threadIdx.x] = 0.f;\n    __syncthreads();\n    if (threadIdx.x < 9)\n        taps[threadIdx.x] = w[threadIdx.x];\n",
+            "        taps[threadIdx.x] = 0.f;\n    __syncthreads();\n    if (threadIdx.x < 9)\n"
+            "        taps[threadIdx.x] = w[threadIdx.x];\n",
             "taps[threadIdx.x] =",
             "sum += taps",
         ),
@@ -392,11 +393,34 @@ return y
 """,
     "x",
     (
-        edit("too-little-shared", "overflow of an array", BOUNDS, "128, h * w * 4]", "128, h * w]", "plane[i] = from[i]"),
-        edit("no-barrier", "dropped barrier", RACE, "plane[i] = from[i];\n    __syncthreads();\n", "plane[i] = from[i];\n", "plane[i] =", "sum += plane"),
-        edit("bottom-not-clamped", "missing guard", (*BOUNDS, *UNINITIALISED), "r < min(r0 + 3, h)", "r < r0 + 3", "sum += plane"),
+        edit(
+            "too-little-shared", "overflow of an array", BOUNDS, "128, h * w * 4]", "128, h * w]", "plane[i] = from[i]"
+        ),
+        edit(
+            "no-barrier",
+            "dropped barrier",
+            RACE,
+            "plane[i] = from[i];\n    __syncthreads();\n",
+            "plane[i] = from[i];\n",
+            "plane[i] =",
+            "sum += plane",
+        ),
+        edit(
+            "bottom-not-clamped",
+            "missing guard",
+            (*BOUNDS, *UNINITIALISED),
+            "r < min(r0 + 3, h)",
+            "r < r0 + 3",
+            "sum += plane",
+        ),
         edit("top-not-clamped", "missing guard", BOUNDS, "int r = max(r0, 0)", "int r = r0", "sum += plane"),
-        edit("mean-of-the-window-inside", "wrong value", VALUE, "sum / 9.f", "sum / ((min(r0 + 3, h) - max(r0, 0)) * 3.f)"),
+        edit(
+            "mean-of-the-window-inside",
+            "wrong value",
+            VALUE,
+            "sum / 9.f",
+            "sum / ((min(r0 + 3, h) - max(r0, 0)) * 3.f)",
+        ),
     ),
 )
 

@@ -146,7 +146,8 @@ return y
             "shuffle-in-the-branch",
             "wrong mask",
             MASK,
-            "            float u = __shfl_up_sync(0xffffffff, v, d);\n            if (lane >= d)\n                v += u;",
+            "            float u = __shfl_up_sync(0xffffffff, v, d);\n            if (lane >= d)\n"
+            "                v += u;",
             "            if (lane >= d)\n                v += __shfl_up_sync(0xffffffff, v, d);",
             "__shfl_up_sync",
         ),
@@ -352,7 +353,13 @@ return y
             "out[i] = y[i] + sums",
         ),
         edit("carry-of-the-first-lane", "wrong lane", VALUE, "__shfl_sync(~0u, v, 31)", "__shfl_sync(~0u, v, 0)"),
-        edit("sums-of-32-tiles-only", "wrong value", VALUE, "scan_sums[1, 32](sums, tiles)", "scan_sums[1, 32](sums, min(tiles, 16))"),
+        edit(
+            "sums-of-32-tiles-only",
+            "wrong value",
+            VALUE,
+            "scan_sums[1, 32](sums, tiles)",
+            "scan_sums[1, 32](sums, min(tiles, 16))",
+        ),
         edit(
             "no-guard-in-add",
             "missing guard",
@@ -366,9 +373,7 @@ return y
 
 RUN_LENGTHS = Original(
     "compaction",
-    reference(
-        "x | torch.cat([x[x > 0], torch.zeros(int((x <= 0).sum()))])", "count = 3333", "torch.randn(count)"
-    ),
+    reference("x | torch.cat([x[x > 0], torch.zeros(int((x <= 0).sum()))])", "count = 3333", "torch.randn(count)"),
     """
 __global__ void count_positive(const float* x, int* counts, int n) {
     int i = blockIdx.x * 128 + threadIdx.x;
@@ -422,7 +427,13 @@ return y
             "int place = offset",
         ),
         edit("lanes-up-to-and-with", "wrong mask", VALUE, "votes & ((1u << lane) - 1)", "votes & ((2u << lane) - 1)"),
-        edit("output-not-cleared", "uninitialised", VALUE, "y = torch.zeros(n, device=x.device)", "y = torch.empty(n, device=x.device)"),
+        edit(
+            "output-not-cleared",
+            "uninitialised",
+            VALUE,
+            "y = torch.zeros(n, device=x.device)",
+            "y = torch.empty(n, device=x.device)",
+        ),
         edit(
             "counts-of-the-last-thread",
             "uninitialised",

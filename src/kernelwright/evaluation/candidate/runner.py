@@ -239,7 +239,7 @@ class Runner:
         self.operators.adopt(given)
         self.operators.adopt(weights_of(self.model), fixed=True)
         self.operators.begin()
-        self.runtime.begin_call()
+        self.runtime.begin_call(message.header["call_seed"])
         torch.manual_seed(message.header["call_seed"])
         self.ready()
         with self._watching(), torch.no_grad():

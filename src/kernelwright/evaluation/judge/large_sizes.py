@@ -27,6 +27,7 @@ from kernelwright.evaluation.processes.pool import ChildLimits
 from kernelwright.evaluation.processes.program_client import ProgramClient
 from kernelwright.evaluation.trials import Outline, Picked, Trial
 from kernelwright.machine.runtime import BUDGET
+from kernelwright.machine.sampled import DROPPED
 from kernelwright.records import Finding, Workload
 from kernelwright.tasks import metric
 
@@ -199,6 +200,10 @@ def _note(session: CandidateClient, ended: Failed | None) -> str:
     launches = sum(one.count for one in session.last.facts.launches) if isinstance(session.last, CallState) else 0
     if ended is not None:
         return f"not decided ({ended.verdict}: {ended.reason})"[:300]
+    dropped = next((f for f in session.last.findings if f.severity == DROPPED), None)
+    if dropped is not None:
+        where = f" on line {dropped.line}" if dropped.line else ""
+        return f"not decided: {dropped.rule}{where}, which values that a sample does not know may have caused"
     return f"nothing found in a sample of the blocks of {launches} launches" if launches else "no launch was sampled"
 
 

@@ -90,7 +90,7 @@ class ProgramDevice:
                 self.blocks.holding(place[0], 1).mark(memory.GIVEN)
         self.error = ""
         self.glue.begin()
-        self.runtime.begin_call()
+        self.runtime.begin_call(message.header["call_seed"])
         seed_all(message.header["call_seed"])
         return {"places": [place for place, _ in self._inputs]}
 

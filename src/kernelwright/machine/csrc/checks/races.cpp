@@ -209,6 +209,13 @@ void note_global_load(Warp& w, const Inst* in, u32 m, u32 bytes) {
   u32 granule = l.kernel->global_granule, per = std::max(1u, bytes / granule);
   u64 mine = (u64)(u32)(w.block->linear + 1) << 32 | (u64)w.id << 5;
   if (x.kind == Access::Uniform) m &= 0u - m;
+  if (x.kind == Access::Contiguous) {
+    const u64* at = marks + ((u64)x.base - x.region->begin) / granule;
+    u64 foreign = 0;
+#pragma GCC ivdep
+    for (u32 i = 0; i < LANES * per; i++) foreign |= at[i] ? (at[i] ^ mine) & ~WHEN & ~31ull : 0;
+    if (!foreign) return;
+  }
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     u64 g = (x.address[i] - x.region->begin) / granule;

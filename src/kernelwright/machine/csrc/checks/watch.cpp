@@ -278,9 +278,9 @@ void Watch::hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 b
   u32 granule = l_.kernel->shared_granule, per = std::max(1u, bytes / granule);
   for (u32 j = 0; j < per; j++) {
     LaneMark& k = now_->marks[offset / granule + j];
-    if (k.reader_warp != w.id + 1) k.last = k.before = LaneMark::Reads{};
+    if (k.reader_warp != w.id + 1) k.last.lanes = k.before.lanes = 0;
     if (!write) {
-      after_store(w, in, k, lane, offset);
+      if (k.writer) after_store(w, in, k, lane, offset);
       if (k.last.lanes && (k.last.at != at || k.last.step != w.jumps)) k.before = k.last, k.last.lanes = 0;
       u32 lanes = k.last.met == meetings_ ? k.last.lanes : 0;
       k.last = {meetings_, at, lanes | 1u << lane, w.jumps};
@@ -289,8 +289,9 @@ void Watch::hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 b
     }
     for (const LaneMark::Reads& r : {k.last, k.before}) {
       // `s[t] += s[t + 16]` is one statement: a warp that is together at its reads is together at its writes.
-      bool together = line_of(l_, r.at) == line_of(l_, at) && r.step == w.jumps;
-      for (u32 others = together ? 0 : r.lanes & ~(1u << lane); others; others &= others - 1) {
+      u32 others = r.lanes & ~(1u << lane);
+      if (others && r.step == w.jumps && line_of(l_, r.at) == line_of(l_, at)) others = 0;
+      for (; others; others &= others - 1) {
         u32 other = (u32)__builtin_ctz(others);
         if (ordered(w, r.met, other, lane)) continue;
         tell_hazard(w, in, lane, offset, "WAR written after a read", other, r.at);

@@ -192,6 +192,22 @@ static bool waits_for_cluster(const Block& b) {
             " threads have exited");
 }
 
+// A warp has faulted after it read shared memory that nobody had written. The other warps go on to their next barrier:
+// if one of them writes there, the cause is that the warp did not wait for it.
+static void run_others(Launch& l, Block& b, Warp& faulted) {
+  bool read_early = false;
+  for (const Warning& x : l.warnings) read_early |= x.fault.kind == "uninitialised-read";
+  if (!read_early) return;
+  l.interleave = false;
+  for (Warp& w : b.warps) {
+    if (&w == &faulted || !runnable(w)) continue;
+    try {
+      run_warp(w);
+    } catch (const Fault&) {  // the first fault is the one to tell
+    }
+  }
+}
+
 Turn run_turn(Launch& l, Block& b) {
   u32 n = (u32)b.warps.size(), idle = 0;
   std::vector<u32> turns(n);
@@ -206,7 +222,12 @@ Turn run_turn(Launch& l, Block& b) {
       Warp& w = b.warps[t];
       if (!runnable(w)) continue;
       ran = true;
-      worked |= run_warp(w);
+      try {
+        worked |= run_warp(w);
+      } catch (const Fault&) {
+        run_others(l, b, w);
+        throw;
+      }
       if (!l.preempted) continue;
       l.preempted = false;
       result.preempted = l.random() % 2;  // else another warp of this block goes on
@@ -215,6 +236,11 @@ Turn run_turn(Launch& l, Block& b) {
     worked |= before != l.changes + l.count.global_stores + l.count.shared_stores;
     result.worked |= worked;
     idle = worked ? 0 : idle + 1;
+    if (ran && worked && l.interleave && l.preemptions && l.random() % PREEMPT_ONE_IN == 0) {
+      l.preemptions--;  // all of its warps wait at a barrier
+      result.preempted = true;
+      return result;
+    }
     if (ran) continue;
     if (!waits_for_cluster(b)) report_deadlock(l, b);
     return result;
