@@ -34,7 +34,12 @@ from kernelwright.training.rl.loop import judge_weight
 
 
 def evaluation(
-    verdict: str = "correct", ms: float | None = 1.0, eager: Any = 2.0, compiled: Any = 1.5, share: Any = None
+    verdict: str = "correct",
+    ms: float | None = 1.0,
+    eager: Any = 2.0,
+    compiled: Any = 1.5,
+    share: Any = None,
+    builds: int | None = 1,
 ):
     timing = Timing(candidate_ms=ms, eager_ms=eager, compile_ms=compiled) if ms and verdict == "correct" else None
     return Evaluation(
@@ -48,8 +53,17 @@ def evaluation(
         findings=(Finding(rule="fallback", evidence="calls torch", severity="reject"),)
         if verdict == "rejected"
         else (),
-        environment={} if share is None else {"own_kernel_share": share},
+        environment={"builds": builds, **({} if share is None else {"own_kernel_share": share})},
     )
+
+
+def test_only_what_was_built_or_run_counts_as_compiled() -> None:
+    """An exception before any build earned half a point once."""
+    assert value("stanford", evaluation("runtime_error", builds=0)) == 0.0
+    assert value("stanford", evaluation("wrong", builds=0)) == 0.0
+    assert value("stanford", evaluation("wrong", builds=1)) == 0.5
+    for verdict, compiled in (("wrong", True), ("runtime_error", False), ("timeout", False), ("compile_error", False)):
+        assert evaluation(verdict, builds=None).compiled == compiled, "a record of an older version"
 
 
 def value(name: str, e: Evaluation | None, **parameters: Any) -> float | None:

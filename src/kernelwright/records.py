@@ -417,6 +417,8 @@ class Environment(Record):
     gpu_index: str = Field(default="", exclude_if=_none)
     """The GPU as CUDA_VISIBLE_DEVICES names it."""
     built_by: tuple[str, ...] = Field(default=(), exclude_if=_none)
+    builds: int | None = Field(default=None, exclude_if=_none)
+    """The candidate's builds that succeeded; None where none could be counted, and in records of older versions."""
     gpu_seconds: dict[str, float] = Field(default_factory=dict, exclude_if=_none)
     """Wall seconds by what was waited for: the lease, the seat, the runner, the referee's work by kind."""
     road: str = Field(default="", exclude_if=_none)
@@ -516,6 +518,19 @@ class Evaluation(Record):
     environment: Environment = Environment()
     options: dict[str, Any] = Field(default_factory=dict)
     """The options that can change a verdict: `policy` (the library rule), trials, seed commitment, backend."""
+
+    @property
+    def compiled(self) -> bool:
+        """True if a build of the candidate's code succeeded, or a kernel of its own was launched.
+
+        An exception before any build is no evidence. Records of older versions do not count builds: there only
+        `correct` and `wrong` are evidence without a launch.
+        """
+        if self.verdict in ("unsupported", "harness_error", "compile_error"):
+            return False
+        if self.launches or self.environment.builds:
+            return True
+        return self.environment.builds is None and self.verdict in ("correct", "wrong")
 
     @model_validator(mode="after")
     def _verdict_fits_evidence(self) -> Self:

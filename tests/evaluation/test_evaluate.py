@@ -143,6 +143,13 @@ def test_right_kernel_is_correct_and_says_what_was_checked(evaluator: Evaluator)
     assert result.launches[0].count >= 3 and result.timing is None
 
 
+def test_an_exception_is_no_sign_of_a_compiled_kernel(evaluator: Evaluator) -> None:
+    plain = judged(evaluator, forward("raise ValueError()"))
+    assert plain.verdict == "runtime_error" and plain.environment.builds == 0 and not plain.compiled
+    built = judged(evaluator, python(RIGHT.replace("return module.forward(x)", "raise ValueError()")))
+    assert built.verdict == "runtime_error" and built.environment.builds == 1 and built.compiled
+
+
 def test_wrong_constant_is_wrong_with_the_element_named(evaluator: Evaluator) -> None:
     text = EXTENSION.format(body="if (i < n) y[i] = x[i] * 3.0f + 1.01f;", grid="(n + 255) / 256")
     result = judged(evaluator, python(text))

@@ -23,7 +23,6 @@ BASELINES = ("eager", "compile")
 GREEDY = -1
 """The number of the greedy sample."""
 NO_CANDIDATE = "no_candidate"
-_NOT_COMPILED = (NO_CANDIDATE, "compile_error", "unsupported")
 
 
 def rollout_name(task: Task, sample: int) -> str:
@@ -47,7 +46,8 @@ class BenchSample:
 
     @property
     def compiled(self) -> bool:
-        return self.verdict not in _NOT_COMPILED
+        """True if a build succeeded or a kernel ran (`Evaluation.compiled`)."""
+        return self.evaluation is not None and self.evaluation.compiled
 
     def speedup(self, baseline: str) -> float | None:
         """Returns the baseline's median time over the candidate's; None without a timing against that baseline."""

@@ -50,7 +50,6 @@ ROADS = ("program",)
 COVERAGES: dict[str, tuple[str, ...]] = {"full": ("all",), "sampled": ("all", "sampled")}
 """Values that `require_coverage` can take, with the coverages (`Coverage.values`) that satisfy each."""
 _UNJUDGED = ("harness_error", "unsupported")
-_COMPILED = ("correct", "wrong", "runtime_error", "timeout")
 
 
 def stanford(
@@ -69,16 +68,17 @@ def stanford(
     """`compiled + correct + speed * min(eager/own, cap) + judge_weight * judge`; each term needs the one before it.
 
     From the Stanford CS224R report, which does not state its weights: these read its 0.5, 1.0 and 1.5 as a ladder.
+    `compiled` is paid where a build succeeded or a kernel ran (`Evaluation.compiled`), so an exception earns nothing.
     `judge` is an opinion in [0, 1] (`rewards.opinion`). It is paid for any verdict, but not with a rejecting finding;
     `annealed_judge_weight` says when to stop paying it. Raises `ConfigError`.
     """
     _check_finite(compiled=compiled, correct=correct, speed=speed, cap=cap, judge_weight=judge_weight)
     evaluation = _as_required(evaluation, require_road, require_coverage)
-    version, facts = "stanford-2", _facts(evaluation)
+    version, facts = "stanford-3", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
     parts: dict[str, float] = {}
-    if evaluation is not None and evaluation.verdict in _COMPILED and not _broke_a_rule(evaluation):
+    if evaluation is not None and evaluation.compiled and not _broke_a_rule(evaluation):
         parts["compiled"] = compiled
     if _correct(evaluation):
         parts["correct"] = correct

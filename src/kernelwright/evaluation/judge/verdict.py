@@ -98,7 +98,9 @@ def machine_findings(
 
 
 def build_verdict(session: CandidateClient, attempt: Attempt) -> Failed | None:
-    """Returns the verdict by builds, missing features and faults, even if the candidate caught the error."""
+    """Returns the verdict by builds, missing features and faults, even if the candidate caught the error. Notes the
+    number of builds that succeeded."""
+    attempt.note(builds=sum(result.status == "ok" for result in session.builds))
     for result in session.builds:
         if result.status == "unsupported":
             names = ", ".join(result.missing) or "see the log"
