@@ -4,6 +4,7 @@
     ├── UsageError                    the caller's input is at fault: flag, file, field, value      (exit status 2)
     │   ├── ConfigError               a setting is unknown or out of range
     │   ├── TaskError                 a task cannot be read, has no reference, or its reference fails
+    │   │   └── UnsupportedTask       a sound task needs what this version does not judge (verdict `unsupported`)
     │   ├── CandidateError            a candidate file cannot be read (a wrong candidate is a verdict, not an error)
     │   └── StoreError                a run folder cannot be opened, or is of another version
     ├── PolicyError                   a policy gave no answer (endpoint down, budget spent, script at its end)
@@ -46,6 +47,11 @@ class ConfigError(UsageError):
 
 class TaskError(UsageError):
     """A task cannot be read, lacks a part, or its reference does not run."""
+
+
+class UnsupportedTask(TaskError):
+    """A task needs what this version does not judge, such as sparse tensors. The judge makes it the verdict
+    `unsupported`."""
 
 
 class CandidateError(UsageError):

@@ -53,7 +53,19 @@ VERDICTS: tuple[VerdictName, ...] = (
 )
 
 Distribution = Literal[
-    "own", "uniform", "normal", "heavy_tail", "constant_rows", "peaked", "wide", "shifted", "near_one"
+    "own",
+    "uniform",
+    "normal",
+    "heavy_tail",
+    "constant_rows",
+    "far_below",
+    "far_above",
+    "tied_rows",
+    "scaled_rows",
+    "peaked",
+    "wide",
+    "shifted",
+    "near_one",
 ]
 """A distribution of input values: the task's own (`own`) or one of ours. The last four are used only for tasks that a
 null kernel passes under all the others."""

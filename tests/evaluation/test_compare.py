@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpec, bound, compare
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import noise
+from kernelwright.tasks import distributions, metric, reference_runs
 from kernelwright.tasks import inputs as task_inputs
-from kernelwright.tasks import metric
 
 f = np.float32
 Candidate = Callable[..., list[np.ndarray]]
@@ -44,10 +44,10 @@ def judge(
     namespace = {"get_inputs": lambda: [draw(*s).to(dtype) for s in shapes]}
     values = task_inputs.make_inputs(namespace, kind, seed=5)  # type: ignore[arg-type]
     model = Reference(function)
-    exact = task_inputs.reference_outputs(model, values, torch.float64)
-    honest = task_inputs.reference_outputs(model, values)
-    honest = task_inputs.widen_honest(model, {}, values, exact, honest)
-    low = task_inputs.low_precision_error(model, {}, values, exact)
+    exact = reference_runs.reference_outputs(model, values, torch.float64)
+    honest = reference_runs.reference_outputs(model, values)
+    honest = reference_runs.widen_honest(model, {}, values, exact, honest)
+    low = reference_runs.low_precision_error(model, {}, values, exact)
     name = str(dtype).removeprefix("torch.")
     with np.errstate(all="ignore"):
         results = candidate(*(v.float().numpy() for v in values))
@@ -55,7 +55,7 @@ def judge(
     spec = [OutputSpec(str(h.dtype).removeprefix("torch."), tuple(h.shape)) for h in honest]
 
     def nearby(run: int) -> list[np.ndarray] | None:
-        moved = task_inputs.nearby_outputs(model, {}, values, 0, *noise(5, run))
+        moved = reference_runs.nearby_outputs(model, {}, values, 0, *noise(5, run))
         return None if moved is None else [t.numpy() for t in moved]
 
     own = [h.double().numpy() for h in honest]
@@ -203,15 +203,23 @@ HONEST: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], Candidate]] =
 }
 
 
-@pytest.mark.parametrize("kind", [*task_inputs.DISTRIBUTIONS, *task_inputs.HARDENING])
+@pytest.mark.parametrize("kind", [*distributions.DISTRIBUTIONS, *distributions.HARDENING])
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_implementations_pass(name: str, kind: str) -> None:
     function, shapes, candidate = HONEST[name]
+    if name == "one-pass norm" and kind in ("far_below", "far_above"):
+        pytest.skip("its variance is lost in rounding there, which is a fault: see the next test")
     for unit in (False, True):
         result = judge(function, shapes, candidate, kind, unit)
-        if name == "running cumprod" and kind in ("constant_rows", "shifted"):
+        if name == "running cumprod" and kind in ("constant_rows", "shifted", "tied_rows"):
             continue  # overflows: such a distribution is dropped before anything is judged
         assert result.passed, (unit, result)
+
+
+@pytest.mark.parametrize("kind", ["far_below", "far_above"])
+def test_a_variance_by_difference_of_moments_fails_far_from_zero(kind: str) -> None:
+    function, shapes, candidate = HONEST["one-pass norm"]
+    assert not judge(function, shapes, candidate, kind, False).passed
 
 
 def half(x: np.ndarray) -> np.ndarray:

@@ -325,6 +325,7 @@ def test_memory_that_still_holds_the_answer_is_not_what_copies_have_made(monkeyp
     answer = torch.arange(4, dtype=torch.float32)
     ways = dict.fromkeys(("fresh", "late", "reuse", "watch"), False)
     asked = {**ways, "moves": True, "calls": [[]], "inputs": [], "outputs": [[0, "float32", [4]]], "stride": 16}
+    asked |= {"forms": [], "changed": []}
     asked["call_seed"] = 0
     monkeypatch.setattr(torch, "empty", lambda *_size, **_how: answer.clone().view(torch.uint8))
     monkeypatch.setattr(devices, "poison", lambda *_: None)

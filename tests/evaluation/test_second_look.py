@@ -21,8 +21,7 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.reference.referee import Referee
 from kernelwright.evaluation.trials import noise
 from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task, Workload
-from kernelwright.tasks import draws, metric
-from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks import draws, metric, reference_runs
 
 Function = Callable[..., torch.Tensor]
 
@@ -41,14 +40,14 @@ class Case:
 
     def __init__(self, function: Function, values: list[torch.Tensor]) -> None:
         self.model, self.values, self.runs = Reference(function), values, 0
-        self.exact = task_inputs.reference_outputs(self.model, values, torch.float64)
-        honest = task_inputs.reference_outputs(self.model, values)
-        self.honest = task_inputs.widen_honest(self.model, {}, values, self.exact, honest)
-        self.low = task_inputs.low_precision_error(self.model, {}, values, self.exact)
+        self.exact = reference_runs.reference_outputs(self.model, values, torch.float64)
+        honest = reference_runs.reference_outputs(self.model, values)
+        self.honest = reference_runs.widen_honest(self.model, {}, values, self.exact, honest)
+        self.low = reference_runs.low_precision_error(self.model, {}, values, self.exact)
 
     def nearby(self, run: int) -> list[np.ndarray] | None:
         self.runs += 1
-        outputs = task_inputs.nearby_outputs(self.model, {}, self.values, 0, *noise(77, run))
+        outputs = reference_runs.nearby_outputs(self.model, {}, self.values, 0, *noise(77, run))
         return None if outputs is None else [t.numpy() for t in outputs]
 
     def judge(self, got: torch.Tensor, again: bool = True) -> Comparison:
@@ -309,7 +308,7 @@ def test_a_reference_that_takes_no_other_inputs_gives_no_second_look() -> None:
 
 def test_opposite_runs_move_full_precision_values_only_and_opposite_ways() -> None:
     x = torch.tensor([0.0, 1.0, -3.0, 0.5, 1.2345678, -7.7777777, float("inf")])
-    moved = [task_inputs.nearby_outputs(Reference(lambda t: t), {}, [x], 0, 5, sign) for sign in (1, -1)]
+    moved = [reference_runs.nearby_outputs(Reference(lambda t: t), {}, [x], 0, 5, sign) for sign in (1, -1)]
     up, down = (m[0] - x.double() for m in moved if m is not None)
     assert torch.equal(up[:4], torch.zeros(4, dtype=torch.float64)) and torch.equal(up[4:6], -down[4:6])
     assert torch.allclose(up[4:6].abs(), x[4:6].double().abs() * 2**-19, rtol=1e-6)

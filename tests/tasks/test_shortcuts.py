@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks import reference_runs
 from kernelwright.tasks.shortcuts import MAX_RERUNS, changed_inputs, outputs_with_less
 
 
@@ -16,7 +16,7 @@ class Product(torch.nn.Module):
 
 
 def _run(model: torch.nn.Module, values: list[Any], **options: Any) -> dict[str, list[torch.Tensor]]:
-    honest = task_inputs.reference_outputs(model, values, None, 1)
+    honest = reference_runs.reference_outputs(model, values, None, 1)
     return outputs_with_less(model, values, honest, 1, options.get("only"), options.get("ignored", ()))
 
 
@@ -73,7 +73,7 @@ def test_a_rerun_that_raises_is_left_out() -> None:
 
 def test_many_dimensions_are_bounded() -> None:
     values = [torch.rand(4, 4, 4, 4) for _ in range(6)]
-    honest = task_inputs.reference_outputs(_Sum(), values, None, 1)
+    honest = reference_runs.reference_outputs(_Sum(), values, None, 1)
     found = outputs_with_less(_Sum(), values, honest, 1, None, ())
     assert len([n for n in found if "16" not in n]) <= MAX_RERUNS
 

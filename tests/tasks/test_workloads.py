@@ -18,7 +18,7 @@ from reference_modules import FAILS, HEAD, RUNS
 from kernelwright.errors import TaskError
 from kernelwright.records import Workload
 from kernelwright.tasks import inputs as task_inputs
-from kernelwright.tasks import probe
+from kernelwright.tasks import probe, reference_runs
 from kernelwright.tasks.workloads import SizePlan, check_workloads, constants, derive, instantiate
 
 ELEMENTS, FLOPS = 262_144, 60_000_000
@@ -29,7 +29,7 @@ def run(source: str, overrides: dict[str, Any]) -> probe.Cost:
     namespace = instantiate(source, overrides)
     model = task_inputs.construct(namespace, 3)
     values = task_inputs.make_inputs(namespace, "own", 3)
-    outputs = task_inputs.reference_outputs(model, values)
+    outputs = reference_runs.reference_outputs(model, values)
     shapes = tuple(tuple(t.shape) for t in task_inputs.tensors_in(values))
     elements = sum(t.numel() for t in task_inputs.tensors_in(values)) + sum(t.numel() for t in outputs)
     return probe.Cost(shapes, tuple(tuple(t.shape) for t in outputs), elements, 0, 0)

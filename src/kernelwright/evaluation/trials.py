@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,15 +40,29 @@ class TrialData:
     """Asks the oracle for the expected outputs on inputs moved by noise, by the number of the second look's run."""
     handed: Sequence[Sequence[int]] = ()
     """Pairs of output and input, by number, in which the reference returns an input's memory as an output."""
+    changed: Sequence[int] = ()
+    """The inputs, by number, that the reference changes. Their expected contents follow the outputs' in `exact`."""
+    optional: Sequence[int] = ()
+    """Those of them that a candidate may also leave as they are."""
+
+    @property
+    def returned(self) -> int:
+        """The number of outputs that the reference returns."""
+        return len(self.honest) - len(self.changed)
 
     def packed(self, *which: int) -> tuple[list[Any], tuple[TensorBytes, ...]]:
         """Returns the chosen values with just the tensors that they use, renumbered."""
         used: list[TensorBytes] = []
+        numbers: dict[int, int] = {}
 
         def renumber(node: dict[str, Any]) -> dict[str, Any]:
             ((kind, value),) = node.items()
             if kind == "t":
-                used.append(self.tensors[value])
+                tensor = self.tensors[value]
+                if tensor.view is not None and tensor.view.shares is not None:
+                    tensor = replace(tensor, view=replace(tensor.view, shares=numbers.get(tensor.view.shares)))
+                numbers[value] = len(used)
+                used.append(tensor)
                 return {"t": len(used) - 1}
             if kind in "lp":
                 return {kind: [renumber(v) for v in value]}
@@ -111,18 +125,24 @@ def _count(shape: tuple[int, ...]) -> int:
 @dataclass(frozen=True)
 class Outline:
     """One call at a size that is too large to run. `nodes` are its packed arguments and constructor's arguments; their
-    tensors are `samples` of flat values. `shapes` are the full shapes; `exact` tells whether a sample holds all values.
+    tensors are `samples` of flat values. `forms` are the full tensors' forms (`wire.forms_of`); `exact` tells whether a
+    sample holds all values.
     """
 
     nodes: list[Any]
     samples: tuple[TensorBytes, ...]
-    shapes: list[list[int]]
+    forms: list[dict[str, Any]]
     exact: list[bool]
     state: list[tuple[str, TensorBytes]] | None = None
     """The reference's weights by name; None if its values cannot be compared, for the reason `no_values`."""
     no_values: str = ""
     real: bool = False
     """True if the inputs are those of the full size, and no repeated values of a smaller call."""
+
+    @property
+    def shapes(self) -> list[list[int]]:
+        """The full shapes."""
+        return [form["shape"] for form in self.forms]
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,8 @@ def _run(given: argparse.Namespace) -> None:
     reference = task_inputs.construct(namespace, given.seed)
     entry = load_candidate(given.candidate, given.entry, given.device, given.function)
     torch.manual_seed(given.seed)
-    init = task_inputs.init_arguments(namespace)
-    model = entry(**init) if isinstance(init, dict) else entry(*init)
+    args, named = task_inputs.init_arguments(namespace)
+    model = entry(*args, **named)
     model = _with_weights(model, reference, given.device)
     draws.home = given.device
     values = task_inputs.make_inputs(namespace, "own", given.seed)
@@ -156,12 +156,12 @@ def _facts(
     """Returns the minimum work of one call: bytes of inputs, weights and outputs; operations; dtype."""
     import torch
 
-    from kernelwright.tasks import inputs as task_inputs
-    from kernelwright.tasks import probe
+    from kernelwright.tasks import probe, reference_runs
+    from kernelwright.tasks.inputs import tensors_in
 
-    given = task_inputs.tensors_in(values)
+    given = tensors_in(values)
     weights = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
-    made = task_inputs.flatten_outputs(result)
+    made = reference_runs.flatten_outputs(result)
     try:
         flops = probe.measure(source, constants, "meta").flops
     except Exception:  # a reference that does not run on `meta` has no count

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from kernelwright.records import Distribution
+from kernelwright.tasks import structured
 
 Number = float | torch.Tensor
 
@@ -26,6 +27,15 @@ _RANDOM = {
     *("uniform_", "randint", "randint_like", "randperm", "bernoulli", "bernoulli_", "multinomial", "poisson"),
     *("random_", "exponential_", "cauchy_", "geometric_", "log_normal_", "binomial"),
 }
+_BOUNDED = {"randint", "randint_like"}
+_STRUCTURED = {
+    "far_below": structured.far_below,
+    "far_above": structured.far_above,
+    "tied_rows": structured.tied_rows,
+    "scaled_rows": structured.scaled_rows,
+}
+STRUCTURED_INTEGERS = ("far_below", "tied_rows")
+"""The distributions under which integers have structure, too."""
 home = "cpu"
 """The device of inputs and references; a child process that works on a GPU sets it once."""
 
@@ -47,7 +57,7 @@ class OnDevice(TorchFunctionMode):
         if func is torch.Tensor.to:
             rest = [a for a in args[1:] if not isinstance(a, torch.device) and not _names_device(a)]
             kwargs.pop("device", None)
-            return func(args[0], *rest, **kwargs) if rest or "dtype" in kwargs else args[0]
+            return func(args[0], *rest, **kwargs) if rest or kwargs else args[0]
         if func in _device_constructors() or kwargs.get("device") is not None:
             kwargs["device"] = self.device
             kwargs.pop("pin_memory", None)
@@ -70,6 +80,8 @@ class Draws(TorchFunctionMode):
         self.calls = 0
         self.floats = 0
         """Number of floating draws that another distribution replaces, or would replace."""
+        self.integers = 0
+        """Number of draws of bounded integers that a structured distribution replaces, or would replace."""
         self.plain: list[bool] = []
         """For each tensor of the inputs, whether `drew` holds; set by who calls the task."""
         self._made: list[tuple[weakref.ref[torch.Tensor], int]] = []
@@ -83,7 +95,7 @@ class Draws(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name not in _RANDOM:
             return func(*args, **kwargs)
-        key = draw_key(self.seed, self.calls)
+        key, call = draw_key(self.seed, self.calls), self.calls
         self.calls += 1
         kwargs.pop("generator", None)
         seed_all(key)
@@ -92,6 +104,8 @@ class Draws(TorchFunctionMode):
             return out
         if name not in ("randperm", "multinomial"):  # their values are distinct
             self._made.append((weakref.ref(out), out._version))
+        if name in _BOUNDED:
+            return self._structured(out, _bounds(name, args, kwargs), key, call)
         law = _law(name, args[1:] if name.endswith("_") else args, kwargs)
         if law is None or not out.is_floating_point():
             return out
@@ -99,9 +113,23 @@ class Draws(TorchFunctionMode):
         if self.distribution != "own" and out.device.type != "meta":
             generator = torch.Generator(out.device).manual_seed(key)
             with torch.no_grad():
-                out.copy_(_draw(self.distribution, out.shape, generator, *law))
+                out.copy_(_draw(self.distribution, out.shape, generator, *law, call=call))
             self._made[-1] = (weakref.ref(out), out._version)
         return out
+
+    def _structured(self, own: Any, bounds: tuple[int, int] | None, key: int, call: int) -> Any:
+        """Returns bounded integers, with structure under a structured distribution."""
+        if bounds is None or not isinstance(own, torch.Tensor) or own.numel() < 2 or own.is_floating_point():
+            return own
+        self.integers += 1
+        if self.distribution not in STRUCTURED_INTEGERS or own.device.type == "meta":
+            return own
+        generator = torch.Generator(own.device).manual_seed(key)
+        alike = self.distribution == "far_below"
+        with torch.no_grad():
+            own.copy_(structured.integers(own.clone(), *bounds, generator, call, alike))
+        self._made[-1] = (weakref.ref(own), own._version)
+        return own
 
 
 def seed_all(seed: int) -> None:
@@ -114,6 +142,18 @@ def seed_all(seed: int) -> None:
 def draw_key(seed: int, call: int) -> int:
     """Returns a seed for one draw: equal (seed, call) give equal draws, other pairs independent ones."""
     return int(np.random.SeedSequence([seed % (1 << 64), call]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _bounds(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, int] | None:
+    """Returns the least and the largest integer of a draw; None where they are not plain numbers."""
+    given = [a for a in (args[1:] if name == "randint_like" else args) if isinstance(a, int)][:2]
+    if "high" in kwargs:
+        given = [*given, kwargs["high"]]
+    if "low" in kwargs:
+        given = [kwargs["low"], *given]
+    if not given or not all(isinstance(n, int) for n in given):
+        return None
+    return (given[0] if len(given) > 1 else 0), given[-1] - 1
 
 
 def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Number, Number] | None:
@@ -134,13 +174,21 @@ def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, 
 
 
 def _draw(
-    kind: Distribution, shape: torch.Size, generator: torch.Generator, unit: bool, centre: Number, size: Number
+    kind: Distribution,
+    shape: torch.Size,
+    generator: torch.Generator,
+    unit: bool,
+    centre: Number,
+    size: Number,
+    call: int,
 ) -> torch.Tensor:
     """Returns float32 values of one distribution.
 
     `unit`: the task's own values are uniform from `centre` to `centre + size`.
     """
-    if kind == "uniform":
+    if kind in _STRUCTURED:
+        values = _STRUCTURED[kind](shape, generator, call)
+    elif kind == "uniform":
         values = torch.rand(shape, generator=generator, device=generator.device)
         values = values if unit else 2 * values - 1
     elif kind == "normal":

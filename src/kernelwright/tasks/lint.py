@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernelwright.tasks import inputs as task_inputs
-from kernelwright.tasks import probe, shortcuts
+from kernelwright.tasks import probe, reference_runs, shortcuts
 from kernelwright.tasks.workloads import instantiate
 
 Note = tuple[str, str]
@@ -41,7 +41,7 @@ class Subject:
     seed: int
 
     def run(self, values: list[Any], model: Any = None) -> Outputs:
-        return task_inputs.reference_outputs(model or self.model, values, None, self.seed)
+        return reference_runs.reference_outputs(model or self.model, values, None, self.seed)
 
 
 def examine(source: str, constants: dict[str, Any], seed: int) -> tuple[list[Note], list[int]]:
@@ -54,7 +54,7 @@ def examine(source: str, constants: dict[str, Any], seed: int) -> tuple[list[Not
     task_inputs.randomise_weights(model, seed)
     values = task_inputs.make_inputs(namespace, "own", seed)
     other = task_inputs.make_inputs(namespace, "own", seed + 1)
-    outputs = task_inputs.reference_outputs(model, values, None, seed)
+    outputs = reference_runs.reference_outputs(model, values, None, seed)
     subject = Subject(model, values, other, outputs, seed)
     unread = list(_unread(subject))
     notes = [*_inputs(subject), *_calls(subject), *_values(subject), *_weights(subject)]
@@ -107,19 +107,19 @@ def _calls(subject: Subject) -> Iterator[Note]:
     if not _equal(subject.outputs, again):
         yield "nondeterministic", "two calls with equal inputs, weights and seeds differ"
     elif not _equal(
-        subject.outputs, task_inputs.reference_outputs(subject.model, subject.values, None, subject.seed + 1)
+        subject.outputs, reference_runs.reference_outputs(subject.model, subject.values, None, subject.seed + 1)
     ):
         yield "random-output", "the output changes with torch's seed (dropout or random draws in forward)"
-    model = task_inputs.copied(subject.model)
+    model = reference_runs.copied(subject.model)
     given = task_inputs.map_tensors(subject.values, torch.Tensor.clone)
     before = task_inputs.map_tensors(subject.values, torch.Tensor.clone)
     torch.manual_seed(subject.seed)
     with torch.no_grad(), task_inputs.OnDevice("cpu"):
-        first = [t.clone() for t in task_inputs.flatten_outputs(model(*given))]
+        first = [t.clone() for t in reference_runs.flatten_outputs(model(*given))]
         if not _equal(task_inputs.tensors_in(before), task_inputs.tensors_in(given)):
             yield "mutates-inputs", "the reference writes to its inputs"
         torch.manual_seed(subject.seed)
-        second = task_inputs.flatten_outputs(model(*before))
+        second = reference_runs.flatten_outputs(model(*before))
     if not _equal(first, second):
         yield "stateful", "a second call of the same model with equal inputs differs from the first"
 
@@ -127,12 +127,17 @@ def _calls(subject: Subject) -> Iterator[Note]:
 def _values(subject: Subject) -> Iterator[Note]:
     """Yields notes on outputs that are not finite, constant, or equal for other inputs."""
     for i, out in enumerate(subject.outputs):
-        if (out.is_floating_point() or out.is_complex()) and not bool(out.isfinite().all()):
-            yield "not-finite", f"output {i} holds {int((~out.isfinite()).sum())} NaN or infinite values"
-        elif out.numel() > 1 and bool((out == out.reshape(-1)[0]).all()):
+        finite = reference_runs.finite(out)
+        if not bool(finite.all()):
+            yield "not-finite", f"output {i} holds {int((~finite).sum())} NaN or infinite values"
+        elif out.numel() > 1 and reference_runs.same_values(out, _first_repeated(out)):
             yield "uniform-output", f"all {out.numel()} elements of output {i} are equal"
     if _equal(subject.outputs, subject.run(subject.other)):
         yield "constant-output", "the output is the same for other inputs"
+
+
+def _first_repeated(out: torch.Tensor) -> torch.Tensor:
+    return out.reshape(-1)[:1].reshape((1,) * out.dim()).expand_as(out)
 
 
 def _unread(subject: Subject) -> Iterator[int]:
@@ -175,6 +180,5 @@ def _weights(subject: Subject) -> Iterator[Note]:
 def _equal(one: Outputs, other: Outputs) -> bool:
     """Tells whether outputs are bitwise equal, NaN equal to NaN."""
     return len(one) == len(other) and all(
-        a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
-        for a, b in zip(one, other, strict=True)
+        a.dtype == b.dtype and reference_runs.same_values(a, b) for a, b in zip(one, other, strict=True)
     )

@@ -1,8 +1,8 @@
 """Measures the cost of a reference at a given size and proves that it runs there.
 
 `measure` runs it on torch's `meta` device, which gives shapes and FLOPs without memory. `prove` runs it on the CPU
-under a time limit and checks that its outputs exist, are finite, and do not depend on the state of the global random
-generator. Both execute a task's code, so they run only where such code may run. Neither chooses sizes.
+under a time limit and checks that its outputs exist, hold finite values, and do not depend on the state of the global
+random generator. Both execute a task's code, so they run only where such code may run. Neither chooses sizes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelwright.errors import TaskError
+from kernelwright.errors import TaskError, UnsupportedTask
 from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks import reference_runs
 from kernelwright.tasks.reference import instantiate, last_line
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -36,6 +37,10 @@ _TICK = 0.25
 
 class ReferenceFails(Exception):
     """Raised where a reference does not run as a judge needs it; the message gives the reason in one line."""
+
+
+class NothingFinite(ReferenceFails):
+    """Raised where all values of an output are NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -200,27 +205,29 @@ def measure(source: str, overrides: dict[str, Any], device: str, seconds: float 
             with task_inputs.OnDevice(device):
                 values = _values(namespace)
                 with _Counter() as counter, _Recurrent(counter):
-                    outputs = task_inputs.flatten_outputs(model(*values))
+                    outputs = reference_runs.flatten_outputs(model(*values))
     weights = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
     given = _shapes(values)
     elements = sum(_size(s) for s in given) + sum(t.numel() for t in outputs)
     return Cost(given, _shapes(outputs), elements, sum(p.numel() for p in weights), counter.flops)
 
 
-def prove(source: str, overrides: dict[str, Any], seconds: float = 10.0) -> Cost:
-    """Runs the reference on the CPU and returns its cost (FLOPs not counted). Raises `ReferenceFails`."""
+def prove(source: str, overrides: dict[str, Any], seconds: float = 10.0, finite: bool = True) -> Cost:
+    """Runs the reference on the CPU and returns its cost (FLOPs not counted). Raises `ReferenceFails`; with `finite`
+    also where all values of an output are NaN or infinite, as reduced sizes may make them."""
     with _failures("the reference"), time_limit(seconds):
         namespace = instantiate(source, overrides)
         model = task_inputs.construct(namespace, seed=1)
         values = task_inputs.make_inputs(namespace, "own", seed=1)
-        outputs = task_inputs.reference_outputs(model, values, call_seed=1)
-        again = task_inputs.reference_outputs(model, values, call_seed=2)
+        outputs = reference_runs.reference_outputs(model, values, call_seed=1)
+        again = reference_runs.reference_outputs(model, values, call_seed=2)
     if not outputs or not any(t.numel() for t in outputs):
         raise ReferenceFails("it returns nothing" if not outputs else "its outputs are empty")
-    for i, tensor in enumerate(outputs):
-        if (tensor.is_floating_point() or tensor.is_complex()) and not bool(tensor.isfinite().all()):
-            raise ReferenceFails(f"its output {i} holds NaN or infinity")
-    if len(outputs) != len(again) or not all(torch.equal(a, b) for a, b in zip(outputs, again, strict=True)):
+    for i, tensor in enumerate(outputs if finite else ()):
+        if tensor.numel() and not bool(reference_runs.finite(tensor).any()):
+            raise NothingFinite(f"its output {i} holds nothing but NaN or infinities")
+    pairs = zip(outputs, again, strict=False)
+    if len(outputs) != len(again) or not all(reference_runs.same_values(a, b) for a, b in pairs):
         raise ReferenceFails("two runs on the same inputs and weights differ (dropout or random draws in forward)")
     weights = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
     given = _shapes(values)
@@ -233,7 +240,7 @@ def _failures(what: str) -> Iterator[None]:
     """Turns any exception of a task's code into `ReferenceFails` with one line."""
     try:
         yield
-    except (ReferenceFails, KeyboardInterrupt):
+    except (ReferenceFails, UnsupportedTask, KeyboardInterrupt):
         raise
     except TaskError as error:
         raise ReferenceFails(str(error)) from error
@@ -245,13 +252,15 @@ def _values(namespace: dict[str, Any]) -> Sequence[Any]:
     values = namespace["get_inputs"]() if callable(namespace.get("get_inputs")) else None
     if not isinstance(values, (list, tuple)):
         raise TaskError("get_inputs returns no list", hint="return the arguments of forward in a list")
+    for number, tensor in enumerate(task_inputs.tensors_in(values)):
+        task_inputs.refuse_other_kinds(tensor, f"input {number}")
     return values
 
 
 def _model(namespace: dict[str, Any], device: str) -> Any:
     def build() -> Any:
-        init = task_inputs.init_arguments(namespace)
-        return namespace["Model"](**init) if isinstance(init, dict) else namespace["Model"](*init)
+        args, named = task_inputs.init_arguments(namespace)
+        return namespace["Model"](*args, **named)
 
     try:
         with task_inputs.OnDevice(device):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks import reference_runs
 
 MAX_RERUNS = 24
 """Runs of the reference on changed inputs, at most."""
@@ -40,13 +41,13 @@ def outputs_with_less(
     found: dict[str, Outputs] = {}
     changes = [c for c in changed_inputs(values, ignored) if only is None or c[0] in only][:MAX_RERUNS]
     for name, changed in changes:
-        outputs = _attempt(lambda given=changed: task_inputs.reference_outputs(model, given, None, call_seed))
+        outputs = _attempt(lambda given=changed: reference_runs.reference_outputs(model, given, None, call_seed))
         if _alike(outputs, honest):
             found[name] = outputs
     for name, dtype in LOWER.get(widest(model, values), {}).items():
         if only is not None and name not in only and f"{name}-inputs" not in only:
             continue
-        outputs = _attempt(lambda to=dtype: task_inputs.downgraded_outputs(model, values, to, call_seed))
+        outputs = _attempt(lambda to=dtype: reference_runs.downgraded_outputs(model, values, to, call_seed))
         if len(outputs) == len(honest) and all(a.shape == b.shape for a, b in zip(outputs, honest, strict=True)):
             found[f"{name}-inputs"] = [a.to(b.dtype) for a, b in zip(outputs, honest, strict=True)]
             stored = [a.to(dtype) if a.is_floating_point() else a for a in outputs]
@@ -66,7 +67,7 @@ def changed_inputs(values: list[Any], ignored: Container[int]) -> Iterator[tuple
     weighty = [
         i
         for i, t in enumerate(tensors)
-        if i not in ignored and t.is_floating_point() and t.numel() >= max(2.0, WEIGHTY * total)
+        if i not in ignored and _shortened(t) and t.numel() >= max(2.0, WEIGHTY * total)
     ]
     for i in weighty:
         for dim, extent in enumerate(tensors[i].shape):
@@ -82,6 +83,11 @@ def changed_inputs(values: list[Any], ignored: Container[int]) -> Iterator[tuple
                 i: _sample_extent(tensors[i], extent) for i in range(len(tensors)) if extent in tensors[i].shape
             }
             yield from _changed(values, tensors, together, f"sampled-dim{dim}-together")
+
+
+def _shortened(tensor: torch.Tensor) -> bool:
+    """Tells whether torch has the operators that shorten a tensor: not for 8-bit floats."""
+    return tensor.is_floating_point() and tensor.element_size() > 1
 
 
 def _changed(

@@ -97,7 +97,7 @@ def check_workloads(source: str, workloads: Sequence[Workload | dict[str, Any]])
     for item in workloads:
         workload = item if isinstance(item, Workload) else Workload.model_validate(item)
         try:
-            probe.prove(source, workload.constants, seconds=60.0)
+            probe.prove(source, workload.constants, seconds=60.0, finite=False)
         except ReferenceFails as failure:
             raise TaskError(
                 f"workload {workload.name!r} cannot be used: {failure}", hint="correct the workload or the reference"
@@ -141,7 +141,7 @@ def derive(
 
     Sizes with a dimension at its declared length may take `long_elements` and `long_flops` where these are larger.
     `own_size=False` leaves out the declared size even where it fits. Raises `TaskError` when the reference runs at no
-    size: it raises, returns nothing or nothing finite, or differs from run to run.
+    size: it raises, returns nothing and changes no input, or differs from run to run.
     """
     namespace = instantiate(source)
     for name, hint in (("Model", "name the nn.Module class Model"), ("get_inputs", "add get_inputs()")):
@@ -166,6 +166,9 @@ class _Search:
     long: list[Workload] = field(default_factory=list)
     long_limit: tuple[int, int] = (0, 0)
     failed_proofs: int = 0
+    finite: bool = True
+    """True while sizes are refused at which all values of an output are NaN or infinite."""
+    nothing_finite: bool = False
     stop_at: float = field(default_factory=lambda: time.process_time() + _SECONDS)
 
     def plan(self, count: int, own_size: bool) -> SizePlan:
@@ -177,14 +180,11 @@ class _Search:
             declared = Workload(name="declared", elements=_elements(found))
         symbols = self._symbols()
         batch = batch_symbols(symbols)
-        if own_size and base is not None and self._excess(base, 1) <= 1:
-            self._accept({}, "declared", "declared")
-        self._within_budget(symbols, batch, count)
-        if not self.workloads:
-            self.element_budget, self.flop_budget = _EASED * self.element_budget, _EASED * self.flop_budget
-            self._within_budget(symbols, batch, count)
-        if not self.workloads:
-            self._beyond_budget(batch)
+        own = own_size and base is not None and self._excess(base, 1) <= 1
+        self._sizes(symbols, batch, count, own)
+        if not self.workloads and self.nothing_finite:
+            self.finite, self.failed_proofs = False, 0
+            self._sizes(symbols, batch, count, own)
         if not self.workloads:
             self._give_up(base)
         if self.workloads[0].scope == "declared":
@@ -192,6 +192,17 @@ class _Search:
         else:
             self._at_declared_lengths(symbols, batch)
         return SizePlan(tuple(self.workloads), declared, tuple(self.notes), tuple(self.long))
+
+    def _sizes(self, symbols: list[Symbol], batch: list[Symbol], count: int, own: bool) -> None:
+        """Adds sizes; `own` tells whether the declared one is within the budget."""
+        if own:
+            self._accept({}, "declared", "declared")
+        self._within_budget(symbols, batch, count)
+        if not self.workloads:
+            self.element_budget, self.flop_budget = _EASED * self.element_budget, _EASED * self.flop_budget
+            self._within_budget(symbols, batch, count)
+        if not self.workloads:
+            self._beyond_budget(batch)
 
     def _within_budget(self, symbols: list[Symbol], batch: list[Symbol], count: int) -> None:
         """Adds sizes within the budget."""
@@ -492,8 +503,9 @@ class _Search:
         estimate = self.costs.get(_key(overrides))
         flops = estimate.flops if estimate is not None else 0
         try:
-            proven = probe.prove(self.source, overrides, seconds=5.0 + flops / 1e9)
+            proven = probe.prove(self.source, overrides, seconds=5.0 + flops / 1e9, finite=self.finite)
         except ReferenceFails as failure:
+            self.nothing_finite |= isinstance(failure, probe.NothingFinite)
             self.failures.append(str(failure))
             self.failed_proofs += 1
             self.notes.append(f"{name} {overrides} was dropped: {failure}")

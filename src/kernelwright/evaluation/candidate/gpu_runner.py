@@ -95,7 +95,7 @@ class GpuRunner(Runner):
             self.calls.refresh()
         given = self.calls.decoys(header) if header["late"] else self.calls.given(header)
         if header["reuse"]:
-            given = [self._at_addresses_of(self.checked, given[0])]
+            given = [overwritten(self.checked, given[0])]
         self.checked = given[0] if header["watch"] else []
         self.calls.keep(given)
         calls = timed_calls.bound(self.model, header, given)
@@ -114,14 +114,9 @@ class GpuRunner(Runner):
         for slot, result in enumerate(results):
             self._hand_back(header, slot * header["stride"], result, given[slot], facts, report)
         if header["watch"]:
-            report |= self._watched(given[-1], (len(given) - 1) * header["stride"], header)
+            report |= self._watched(given[-1], len(given) - 1, header)
         self.place.synchronize()
         return {"facts": facts.fields(), **report}, []
-
-    def _at_addresses_of(self, before: list[torch.Tensor], given: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Writes the new contents into the memory of the previous checked call."""
-        same = [(t.shape, t.dtype) for t in before] == [(t.shape, t.dtype) for t in given]
-        return [overwritten(old, new) for old, new in zip(before, given, strict=True)] if same else given
 
     def _called(
         self, header: dict[str, Any], calls: list[Callable[[], Any]], given: list[list[torch.Tensor]]
@@ -159,21 +154,21 @@ class GpuRunner(Runner):
         report: dict[str, Any],
     ) -> None:
         """Copies one call's outputs into the shared block, if they are of the expected kind; reports anomalies."""
-        outputs, problems = plain_outputs(result, given)
+        outputs, problems = plain_outputs(result if header["returned"] else None, given)
         report["problems"] += [p for p in problems if p not in report["problems"]]
         if "outputs" in report and report["outputs"] != _expected(header):
             return
-        report["outputs"] = [[wire.dtype_name(t.dtype), list(t.shape)] for t in outputs]
+        after = [*outputs, *(given[i] for i in header["changed"])]
+        report["outputs"] = [[wire.dtype_name(t.dtype), list(t.shape)] for t in after]
         if report["outputs"] == _expected(header):
-            for out, place in zip(outputs, header["outputs"], strict=True):
+            for out, place in zip(after, header["outputs"], strict=True):
                 self.calls.view(base, *place).copy_(out)
         if header["watch"]:
             report["foreign"] = self.foreign(outputs, facts)
 
-    def _watched(self, given: list[torch.Tensor], base: int, header: dict[str, Any]) -> dict[str, Any]:
+    def _watched(self, given: list[torch.Tensor], slot: int, header: dict[str, Any]) -> dict[str, Any]:
         """Returns the report of a checked call alone: operators, and inputs that were written to."""
-        originals = [self.calls.view(base, *place) for place in header["inputs"]]
-        return {**self.operators.report(), "mutated": changed(originals, given)}
+        return {**self.operators.report(), "mutated": changed(self.calls.inputs(header, slot), given)}
 
     def _quiet(self) -> Any:
         watch = self._watching()

@@ -70,7 +70,7 @@ class HandleRunner(runner.Runner):
     def make(self, message: Frame) -> dict[str, Any]:
         """Constructs the model; returns how its weights are to be set, and the places of weights and of copies."""
         header = message.header
-        init = wire.unpack_values(message)[0]
+        args, named = wire.unpack_values(message)[0]
         new = not (header["keep"] and self.model is not None)
         if new:
             self.model = None
@@ -79,8 +79,7 @@ class HandleRunner(runner.Runner):
             # At a size that no host memory holds, weights are the device's from the start.
             place = torch.device("meta") if header.get("everywhere") else contextlib.nullcontext()
             with self._watching(), place:
-                build = self.candidate_class()
-                made = build(**init) if isinstance(init, dict) else build(*init)
+                made = self.candidate_class()(*args, **named)
                 _follow_weights(made)
                 self.model = self.placed(made)
         how, weights = self._matched(header["state"])
@@ -120,7 +119,8 @@ class HandleRunner(runner.Runner):
     def call(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """Runs one forward pass; returns the places of its outputs. Outputs in host memory come as bytes."""
         tensors = self.runtime.tensors
-        inputs = wire.unpacked(message.header["values"], lambda k: self._input(message.header["places"][k], k))[0]
+        where = list(zip(message.header["places"], message.header["rooms"], strict=True))
+        inputs = wire.unpacked(message.header["values"], lambda k: self._input(*where[k], k))[0]
         given = wire.tensors_of(inputs)
         torch.manual_seed(message.header["call_seed"])
         with self._watching(), torch.no_grad():
@@ -131,11 +131,12 @@ class HandleRunner(runner.Runner):
         self.stream.flush()
         return {"outputs": places, "problems": problems}, host
 
-    def _input(self, place: Place, number: int) -> torch.Tensor:
-        """Returns the handle of an input: the previous call's where it lies at the same place."""
+    def _input(self, place: Place, room: int, number: int) -> torch.Tensor:
+        """Returns the handle of an input in a block of `room` bytes: the previous call's where it lies at the same
+        place."""
         kept = self.kept_inputs.get(number)
         if kept is None or kept[0] != place:
-            kept = self.kept_inputs[number] = (place, self.runtime.tensors.bound(place))
+            kept = self.kept_inputs[number] = (place, self.runtime.tensors.bound(place, room))
         return kept[1]
 
 

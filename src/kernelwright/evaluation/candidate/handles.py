@@ -17,6 +17,7 @@ from kernelwright.backends.device_addresses import LOW
 from kernelwright.errors import DeviceError
 from kernelwright.evaluation.program.forms import Place, dtype_of, place
 from kernelwright.evaluation.program.stream import RecordStream, StreamClosed
+from kernelwright.tasks.storages import extent
 
 _PAGE = 4096
 _without_functions: Any = torch._C.DisableTorchFunction
@@ -89,15 +90,21 @@ class HandleTable:
         with _without_functions():
             return place(tensor, self.storage_address(tensor))
 
-    def bound(self, where: Place) -> torch.Tensor:
-        """Returns a handle for memory that the device process has allocated."""
-        address, dtype, sizes, strides, _, _ = where
+    def bound(self, where: Place, room: int = 0) -> torch.Tensor:
+        """Returns a handle for memory that the device process has allocated: a view of a storage of `room` bytes (0:
+        as many as it needs), the one that an earlier handle for the same block has."""
+        address, dtype, sizes, strides, offset, _ = where
+        room = room or (offset + extent(sizes, strides)) * dtype_of(dtype).itemsize
         with _without_functions():
-            tensor = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype_of(dtype), device="meta")
-            storage = _storage_of(tensor)
-            if address:
-                self._keep(storage, address, storage.nbytes(), own=False)
-        return tensor
+            if not address:
+                return torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype_of(dtype), device="meta")
+            known = next((s for s in self._storages.values() if s.address == address), None)
+            storage = known.kept() if known is not None else None
+            if storage is None:
+                storage = torch.UntypedStorage(room, device="meta")
+                self._keep(storage, address, room, own=False)
+            made = torch.empty(0, dtype=dtype_of(dtype), device="meta")
+            return made.set_(storage, offset, tuple(sizes), tuple(strides))  # type: ignore[call-overload,no-any-return]
 
     def at(self, address: int, dtype: torch.dtype, sizes: list[int], strides: list[int]) -> torch.Tensor:
         """Returns a handle over memory that a live handle or an allocation of host code has. Raises ValueError."""

@@ -91,7 +91,8 @@ def _make(runner: Runner, _header: Facts) -> Facts:
 
 
 def _built(kind: Any, init: Any) -> Any:
-    return kind(**init) if isinstance(init, dict) else kind(*init)
+    args, named = init
+    return kind(*args, **named)
 
 
 def _check(runner: Runner, header: Facts) -> Facts:

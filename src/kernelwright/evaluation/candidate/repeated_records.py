@@ -37,7 +37,9 @@ class Blocks:
         """Returns all bytes of a block."""
         described = self.program.trace.blocks[number]
         if described.kind == "input":
-            return self.given[described.number].reshape(-1).view(torch.uint8)
+            tensor = self.given[described.number]
+            whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            return whole.set_(tensor.untyped_storage(), 0, (described.nbytes,))  # type: ignore[call-overload,no-any-return]
         if described.kind == "variable":
             raise TaskError("a variable of device code is used as a tensor")
         kept = number < self.program.trace.kept
@@ -59,7 +61,7 @@ class Blocks:
         if described.kind == "variable":
             return self.program.variable(described)
         if described.kind == "input":
-            return int(self.given[described.number].data_ptr())
+            return int(self.given[described.number].untyped_storage().data_ptr())
         return int(self.flat(number).data_ptr())
 
     def view(self, view: View | list[Any]) -> torch.Tensor:

@@ -29,6 +29,7 @@ from kernelwright.evaluation.processes.messages import Trace
 from kernelwright.evaluation.processes.serving import answer_all
 from kernelwright.evaluation.program.tensor_contents import changed, overwritten, same_bits
 from kernelwright.machine.runtime import Runtime
+from kernelwright.tasks import storages
 
 Tensors = list[torch.Tensor]
 _NO_TIMES = devices.Times(0.0, 0.0, 0.0, False)
@@ -106,16 +107,16 @@ class Replayer:
             self.calls.refresh()
         given = self.calls.decoys(header) if header["late"] else self.calls.given(header)
         if header["reuse"] and self.checked:
-            given = [[overwritten(old, new) for old, new in zip(self.checked, given[0], strict=True)]]
+            given = [overwritten(self.checked, given[0])]
         self.checked = given[0] if header["watch"] else []
         self.calls.keep(given)
-        self.repeated.prepare([tensor.clone() for tensor in given[0]] if self.repeated.weights is not None else ())
+        self.repeated.prepare(storages.copies(given[0]) if self.repeated.weights is not None else ())
         devices.poison(self.device, header["outputs"], len(given))
         self.device.poison_chip()
         torch.manual_seed(header["call_seed"])
         results, times, copies = self._called(header, given)
         if header["moves"]:  # memory that was never written may still hold results of the launches
-            results = [self._replay(tensors, launches=False, poisoned=True) for tensors in given]
+            results = [self._replay(tensors, header["changed"], launches=False, poisoned=True) for tensors in given]
         places = [[(slot * header["stride"], *place) for place in header["outputs"]] for slot in range(len(results))]
         pairs = [pair for row, result in zip(places, results, strict=True) for pair in zip(row, result, strict=True)]
         idle = header["moves"] and all(same_bits(self.calls.view(*place), out) for place, out in pairs)
@@ -123,7 +124,7 @@ class Replayer:
             self.calls.view(*place).copy_(out)
         mutated: list[int] = []
         if header["watch"]:
-            mutated = changed([self.calls.view(0, *place) for place in header["inputs"]], given[0])
+            mutated = changed(self.calls.inputs(header, 0), given[0])
         self.device.synchronize()
         forms = [[wire.dtype_name(t.dtype), list(t.shape)] for t in results[-1]]
         clocks = {"times": dataclasses.asdict(times), "copies": dataclasses.asdict(copies)}
@@ -132,7 +133,8 @@ class Replayer:
     def _called(
         self, header: dict[str, Any], given: list[Tensors]
     ) -> tuple[list[Tensors], devices.Times, devices.Times]:
-        calls = [functools.partial(self._replay, tensors, not header["moves"]) for tensors in given]
+        after = header["changed"]
+        calls = [functools.partial(self._replay, tensors, after, not header["moves"]) for tensors in given]
         if header["watch"]:
             return [calls[0]()], _NO_TIMES, _NO_TIMES
         if header["late"]:
@@ -140,11 +142,11 @@ class Replayer:
         results, times = self.device.measure(calls)
         return results, times, times
 
-    def _replay(self, given: Tensors, launches: bool = True, poisoned: bool = False) -> Tensors:
-        """Repeats one call, and returns its outputs. Without `launches`, only fills, copies and operators; with
-        `poisoned`, allocated memory holds NaN."""
+    def _replay(self, given: Tensors, after: list[int], launches: bool = True, poisoned: bool = False) -> Tensors:
+        """Repeats one call, and returns its outputs and the inputs of the numbers `after`. Without `launches`, only
+        fills, copies and operators; with `poisoned`, allocated memory holds NaN."""
         assert self.repeated is not None
-        return self.repeated.call(Blocks(self.repeated, given, poisoned), launches)
+        return self.repeated.call(Blocks(self.repeated, given, poisoned), launches) + [given[i] for i in after]
 
 
 def _refused(_request: BuildRequest) -> BuildResult:

@@ -46,7 +46,7 @@ from kernelwright.evaluation.program.tensor_contents import changed, overwritten
 from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, shares_memory
 from kernelwright.evaluation.text.first_build import extension_request
 from kernelwright.machine.runtime import Runtime
-from kernelwright.tasks import gradients
+from kernelwright.tasks import gradients, storages
 
 
 class _MissingLibraries(importlib.abc.MetaPathFinder):
@@ -211,15 +211,14 @@ class Runner:
 
     def make(self, message: Frame) -> dict[str, Any]:
         """Constructs the model; returns how its weights were set."""
-        init, state = (self.received(value) for value in wire.unpack_values(message))
+        (args, named), state = (self.received(value) for value in wire.unpack_values(message))
         if message.header["keep"] and self.model is not None:
             return {"weights": load_weights(self.model, state, self.copies, new=False)}
         self.model = None
         gc.collect()
         torch.manual_seed(message.header["weight_seed"])
         with self._watching():
-            build = self.candidate_class()
-            self.model = self.placed(build(**init) if isinstance(init, dict) else build(*init))
+            self.model = self.placed(self.candidate_class()(*args, **named))
         self.copies.clear()  # the copies that follow are ours, made outside the watch
         return {"weights": load_weights(self.model, state, self.copies)}
 
@@ -233,8 +232,8 @@ class Runner:
         if message.header.get("reuse"):
             inputs = self._at_same_addresses(inputs)
         self.buffers = wire.tensors_of(inputs)
-        before = [t.clone() for t in wire.tensors_of(inputs)]
         given = wire.tensors_of(inputs)
+        before = storages.copies(given)
         self.runtime.given(given, weights_of(self.model))
         self.operators.adopt(given)
         self.operators.adopt(weights_of(self.model), fixed=True)
@@ -248,7 +247,8 @@ class Runner:
             # Read the bytes first, and still under the log: code that runs after the call counts as the call's, too.
             outputs, problems = plain_outputs(result, given)
             with torch._C.DisableTorchFunction():
-                packed = [wire.pack_tensor(t, read_bytes(self.sent(t))) for t in outputs]
+                returned = [*outputs, *(given[i] for i in message.header.get("changed", ()))]
+                packed = [wire.pack_tensor(t, read_bytes(self.sent(t))) for t in returned]
         facts = self.finished()
         report = {
             "facts": facts.fields(),
@@ -275,12 +275,8 @@ class Runner:
         return [[i, outputs[i].numel()] for i, is_strange in enumerate(strange) if is_strange]
 
     def _at_same_addresses(self, inputs: Any) -> Any:
-        """Copies the inputs into the memory of the previous call, if shapes and dtypes are the same."""
-        flat = wire.tensors_of(inputs)
-        if [(t.shape, t.dtype) for t in flat] != [(t.shape, t.dtype) for t in self.buffers]:
-            return inputs
-        pairs = zip(self.buffers, flat, strict=True)
-        return wire.replace_tensors(inputs, [overwritten(old, new) for old, new in pairs])
+        """Copies the inputs into the memory of the previous call, if they are laid out in the same way."""
+        return wire.replace_tensors(inputs, overwritten(self.buffers, wire.tensors_of(inputs)))
 
     def _watching(self) -> Any:
         """Pretends CUDA, logs operators and captures output while candidate code runs."""

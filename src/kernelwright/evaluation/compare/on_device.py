@@ -16,6 +16,7 @@ import torch
 
 from kernelwright.evaluation.compare import on_host, second_look
 from kernelwright.evaluation.compare.on_host import Comparison
+from kernelwright.evaluation.tensor_bytes import SMALL_FLOATS
 from kernelwright.tasks import metric
 
 BLOCK = 1 << 25
@@ -115,7 +116,9 @@ def compare_output(
     rooms: list[torch.Tensor] = []
     for part in blocks(ref.numel(), row):
         a, b, c = (t[part].to(torch.float64).view(-1, row) for t in (out, ref, own))
-        relative, absolute, own_error, misplaced = _block_errors(a, b, c, cut, size, limit, margin, on_host.FLUSH[name])
+        step = _half_steps(b, name)
+        flush = on_host.FLUSH[name] + step
+        relative, absolute, own_error, misplaced = _block_errors(a, b, c, cut, size, limit, margin, flush, step)
         bad = (misplaced | (relative > limit)).view(-1)
         # One transfer for all four numbers: each one waits for the device, behind everything else that computes there.
         largest = torch.stack([absolute.max(), relative.max(), own_error, bad.sum().to(torch.float64)]).tolist()
@@ -160,7 +163,8 @@ def _block_errors(
     size: torch.Tensor,
     limit: float,
     margin: float,
-    flush: float,
+    flush: float | torch.Tensor,
+    step: float | torch.Tensor = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns, for rows [R, row]: relative errors, absolute errors, the honest run's largest error, and the mask of
     misplaced NaN or infinity."""
@@ -170,7 +174,7 @@ def _block_errors(
     flat = _finite(ref)
     peak, rms = _segment_sizes(flat, cut)
     scale = flat + torch.where(peak > 0, rms, metric.ZERO_SEGMENT * size)
-    own_error = (own - ref).abs().nan_to_num(0.0, 0.0, 0.0)
+    own_error = ((own - ref).abs().nan_to_num(0.0, 0.0, 0.0) - step).clamp_min(0.0)
     honest = torch.zeros((), dtype=torch.float64, device=ref.device)
     if limit > 0:
         scale += flush / limit
@@ -179,6 +183,15 @@ def _block_errors(
     absolute = (out - ref).abs().nan_to_num(0.0, 0.0, 0.0)
     relative = torch.where(absolute > 0, absolute / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
     return relative, absolute, honest, ~same
+
+
+def _half_steps(ref: torch.Tensor, dtype: str) -> torch.Tensor | float:
+    """Computes `on_host.half_steps` for rows."""
+    form = SMALL_FLOATS.get(dtype)
+    if form is None:
+        return 0.0
+    exponent = torch.frexp(ref.nan_to_num(0.0, 0.0, 0.0)).exponent - 1
+    return torch.ldexp(torch.full_like(ref, 0.5), exponent.clamp_min(form.least) - form.fraction)
 
 
 def _whole_size(ref: torch.Tensor, row: int, input_scale: float) -> torch.Tensor:

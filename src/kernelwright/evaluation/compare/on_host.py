@@ -17,7 +17,8 @@ own dtype. NaN and infinities must sit where the reference has them. A floating 
   task's own size on a GPU, and takes 1 elsewhere.
 - `h` is the largest error of the honest run (the reference in its own dtype) within the segment; `margin` is `MARGIN`.
   So an ill-conditioned place gets the headroom that it needs, and no other place does.
-- `s` is the smallest normal number of the dtype (one subnormal step for float16): results may be flushed to zero.
+- `s` is the smallest normal number of the dtype (one subnormal step for float16): results may be flushed to zero. For
+  8-bit floats it is half the distance of their neighbours at ref, which is not yet rounded, and `h` counts beyond that.
 
 No share of elements is allowed to fail, so failures cannot hide by clustering. A task's own `tolerance` replaces T.
 When few elements fail, `second_look` tests whether the reference moves as far when its inputs move by rounding. Only
@@ -34,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.evaluation.compare import second_look
-from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.tensor_bytes import SMALL_FLOATS, TensorBytes
 from kernelwright.tasks import metric
 
 MARGINS: dict[str, float] = {"float16": 4.0, "bfloat16": 2.0}
@@ -50,6 +51,7 @@ TOLERANCES: dict[str, tuple[float, float]] = {
     "bfloat16": (1e-2, 3e-2),
     "complex64": (3e-5, 1e-4),
     "complex128": (1e-12, 1e-10),
+    **dict.fromkeys(SMALL_FLOATS, (1e-3, 1e-2)),
 }
 """The strict bound and the ordinary bound on the relative error, per dtype."""
 
@@ -65,6 +67,7 @@ FLUSH: dict[str, float] = {
     "bfloat16": 1.2e-38,
     "complex64": 1.2e-38,
     "complex128": 2.3e-308,
+    **dict.fromkeys(SMALL_FLOATS, 0.0),
 }
 LARGEST: dict[str, float] = {
     "float16": 65504.0,
@@ -105,6 +108,8 @@ class OutputSpec:
     shape: tuple[int, ...]
     input_scale: float = 1.0
     """Typical size of the inputs: the scale for an output that is zero throughout."""
+    name: str = ""
+    """The name in messages: `output 0`, or `input 1 after the call`."""
 
 
 @dataclass(frozen=True)
@@ -146,20 +151,23 @@ def compare(
     returns.
     """
     if len(outputs) != len(spec):
-        return _refused(f"the reference returns {_count(len(spec))}, the candidate {len(outputs)}")
-    for i, (out, want) in enumerate(zip(outputs, spec, strict=True)):
+        inputs = sum(not s.name.startswith("output") for s in spec if s.name)
+        counts = len(spec) - inputs, max(0, len(outputs) - inputs)
+        return _refused(f"the reference returns {_count(counts[0])}, the candidate {counts[1]}")
+    names = [s.name or f"output {i}" for i, s in enumerate(spec)]
+    for name, out, want in zip(names, outputs, spec, strict=True):
         if tuple(out.shape) != tuple(want.shape):
-            return _refused(f"output {i} has shape {list(out.shape)}, expected {list(want.shape)}")
+            return _refused(f"{name} has shape {list(out.shape)}, expected {list(want.shape)}")
         if out.dtype != want.dtype:
-            return _refused(f"output {i} has dtype {out.dtype}, expected {want.dtype}")
+            return _refused(f"{name} has dtype {out.dtype}, expected {want.dtype}")
     results = []
     for i, (out, want) in enumerate(zip(outputs, spec, strict=True)):
         reference = np.asarray(expected[i])
         own = None if honest is None else np.asarray(honest[i])
         if want.dtype in TOLERANCES:
-            results.append(_floats(i, out.values, reference, own, want, tolerance, _ruler(low_error, i)))
+            results.append(_floats(i, names[i], out.values, reference, own, want, tolerance, _ruler(low_error, i)))
         else:
-            results.append(_exact(i, out.values, reference, own))
+            results.append(_exact(i, names[i], out.values, reference, own))
     if not results:
         return _refused("the reference returns no output")
     if nearby is not None:
@@ -233,7 +241,7 @@ def _pressure(result: Comparison) -> float:
     return (result.max_rel_error or 0.0) / result.tolerance if result.tolerance else 0.0
 
 
-def _exact(index: int, out: np.ndarray, reference: np.ndarray, own: np.ndarray | None) -> Comparison:
+def _exact(index: int, name: str, out: np.ndarray, reference: np.ndarray, own: np.ndarray | None) -> Comparison:
     wrong = out != reference
     if own is not None:  # an index may depend on rounding, and a candidate need not be more exact than the reference
         wrong &= out != own
@@ -241,7 +249,7 @@ def _exact(index: int, out: np.ndarray, reference: np.ndarray, own: np.ndarray |
         return Comparison(True, 0.0, 0.0, 0.0)
     difference = np.abs(out.astype(np.float64) - reference.astype(np.float64))
     where = _first(wrong)
-    text = f"output {index} ({out.dtype}) differs at {list(where)}: got {out[where]}, expected {reference[where]}"
+    text = f"{name} ({out.dtype}) differs at {list(where)}: got {out[where]}, expected {reference[where]}"
     relative = float(difference.max() / max(float(np.abs(reference.astype(np.float64)).max()), 1.0))
     places, doubt = np.flatnonzero(wrong), None
     if second_look.few(places.size, wrong.size):
@@ -251,6 +259,7 @@ def _exact(index: int, out: np.ndarray, reference: np.ndarray, own: np.ndarray |
 
 def _floats(
     index: int,
+    name: str,
     out: np.ndarray,
     reference: np.ndarray,
     honest: np.ndarray | None,
@@ -268,10 +277,11 @@ def _floats(
     honest_error = None
     if limit > 0:
         # Folding the absolute headroom into the scale keeps one number to compare: error_i <= T.
-        scale = scale + FLUSH[want.dtype] / limit
+        step = half_steps(ref, want.dtype)
+        scale = scale + (FLUSH[want.dtype] + step) / limit
         if own is not None:
             honest_error = float(metric.errors(own, ref, scale).max())
-            scale = scale + MARGINS.get(want.dtype, MARGIN) * _honest_error(own, ref) / limit
+            scale = scale + MARGINS.get(want.dtype, MARGIN) * _honest_error(own, ref, step) / limit
     relative = metric.errors(got, ref, scale).reshape(got.shape)
     with np.errstate(invalid="ignore"):
         absolute = np.where(np.isfinite(got) & np.isfinite(ref), np.abs(got - ref), 0.0)
@@ -279,7 +289,7 @@ def _floats(
     facts = (float(absolute.max()), float(relative.max()), limit)
     if not wrong.any():
         return Comparison(True, *facts, honest_error=honest_error)
-    reason = _reason(index, got, ref, relative, wrong, misplaced, limit)
+    reason = _reason(name, got, ref, relative, wrong, misplaced, limit)
     places, doubt = np.flatnonzero(wrong), None
     if second_look.few(places.size, wrong.size) and not misplaced.any():
         room = limit * scale[places]
@@ -300,11 +310,21 @@ def _misplaced(got: np.ndarray, ref: np.ndarray, own: np.ndarray | None, dtype: 
     return ~same
 
 
-def _honest_error(own: np.ndarray, ref: np.ndarray) -> np.ndarray:
-    """Returns the honest run's largest error in each element's segment, flat."""
+def half_steps(ref: np.ndarray, dtype: str) -> np.ndarray | float:
+    """Returns half the distance between neighbours of an 8-bit format at each value, flat: by so much a result that is
+    computed exactly is off. 0 for other dtypes."""
+    form = SMALL_FLOATS.get(dtype)
+    if form is None:
+        return 0.0
+    exponent = np.frexp(np.nan_to_num(ref.reshape(-1), nan=0.0, posinf=0.0, neginf=0.0))[1] - 1
+    return np.ldexp(0.5, np.maximum(exponent, form.least) - form.fraction)
+
+
+def _honest_error(own: np.ndarray, ref: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+    """Returns the honest run's largest error in each element's segment, beyond the rounding of its result, flat."""
     with np.errstate(invalid="ignore"):
         error = np.abs(own - ref).reshape(-1)
-    error = np.where(np.isfinite(error), error, 0.0)
+    error = np.where(np.isfinite(error), np.maximum(error - step, 0.0), 0.0)
     starts = metric.segment_starts(ref.shape)
     return metric.spread(np.maximum.reduceat(error, starts), starts, ref.size)
 
@@ -314,7 +334,7 @@ def _first(mask: np.ndarray) -> tuple[int, ...]:
 
 
 def _reason(
-    index: int,
+    name: str,
     got: np.ndarray,
     ref: np.ndarray,
     relative: np.ndarray,
@@ -324,7 +344,7 @@ def _reason(
 ) -> str:
     """Describes in one line the first wrong element, its error, and the pattern of the failures."""
     where = _first(wrong)
-    text = f"output {index} differs at {list(where)}: got {got[where]:.7g}, expected {ref[where]:.7g}"
+    text = f"{name} differs at {list(where)}: got {got[where]:.7g}, expected {ref[where]:.7g}"
     if not misplaced[where]:
         error = abs(float(got[where]) - float(ref[where]))
         text += f" (absolute error {error:.2g}; relative to |expected| + RMS of its row {relative[where]:.2g}, "

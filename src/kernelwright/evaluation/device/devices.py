@@ -346,6 +346,28 @@ def poison(device: Device, outputs: Sequence[Sequence[Any]], calls: int) -> None
         blocks.append(block.view(torch.uint8).fill_(0xFF) if block.dim() and block.numel() else block)
 
 
+def laid_out(memories: Sequence[torch.Tensor], forms: Sequence[dict[str, Any]]) -> list[torch.Tensor]:
+    """Returns tensors of these forms (`wire.forms_of`, with the number of the `memory`) over flat bytes."""
+    made = []
+    for form in forms:
+        memory, kind = memories[form["memory"]], getattr(torch, form["dtype"])
+        start = memory.storage_offset() // kind.itemsize + form["offset"]
+        whole = torch.empty(0, dtype=kind, device=memory.device)
+        made.append(whole.set_(memory.untyped_storage(), start, form["shape"], form["strides"]))  # type: ignore[call-overload]
+    return made
+
+
+def memories_of(tensors: Sequence[torch.Tensor], forms: Sequence[dict[str, Any]]) -> list[torch.Tensor]:
+    """Returns the bytes that tensors of these forms lie in, once each: the reverse of `laid_out`."""
+    found: dict[int, torch.Tensor] = {}
+    for tensor, form in zip(tensors, forms, strict=True):
+        if form["memory"] not in found:
+            start = (tensor.storage_offset() - form["offset"]) * tensor.element_size()
+            flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            found[form["memory"]] = flat.set_(tensor.untyped_storage(), start, (form["nbytes"],))  # type: ignore[call-overload]
+    return [found[number] for number in sorted(found)]
+
+
 def view(shared: torch.Tensor, offset: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
     """Returns the tensor at an offset of shared memory."""
     count = 1

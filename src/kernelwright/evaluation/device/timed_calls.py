@@ -16,6 +16,7 @@ import torch
 
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
+from kernelwright.tasks import storages
 
 KEPT_CALLS = 2
 """The number of earlier calls whose inputs stay allocated, so that addresses change."""
@@ -57,22 +58,27 @@ class TimedCalls:
     def given(self, header: dict[str, Any]) -> list[Tensors]:
         """Returns copies of each call's inputs. All are copied before the first call, so that no call sees inputs that
         an earlier one has changed."""
-        bases = [slot * header["stride"] for slot in range(len(header["calls"]))]
-        return [[self.view(base, *place).clone() for place in header["inputs"]] for base in bases]
+        return [self._copied(header, slot) for slot in range(len(header["calls"]))]
+
+    def inputs(self, header: dict[str, Any], slot: int) -> Tensors:
+        """Returns a call's inputs in the shared block."""
+        return devices.laid_out(self._memories(header, slot), header["forms"])
+
+    def _memories(self, header: dict[str, Any], slot: int) -> Tensors:
+        return [self.view(slot * header["stride"], *place) for place in header["inputs"]]
+
+    def _copied(self, header: dict[str, Any], slot: int) -> Tensors:
+        return devices.laid_out([memory.clone() for memory in self._memories(header, slot)], header["forms"])
 
     def decoys(self, header: dict[str, Any]) -> list[Tensors]:
         """Returns the first call's inputs, and for each later call the inputs of the call before it in place of its
         own."""
-        bases = [max(slot - 1, 0) * header["stride"] for slot in range(len(header["calls"]))]
-        return [[self.view(base, *place).clone() for place in header["inputs"]] for base in bases]
+        return [self._copied(header, max(slot - 1, 0)) for slot in range(len(header["calls"]))]
 
     def placements(self, header: dict[str, Any], given: list[Tensors]) -> list[Callable[[], None]]:
         """Returns, for each call, a function that copies the call's own inputs over the decoys in `given`."""
-        return [functools.partial(self._place, header, slot, tensors) for slot, tensors in enumerate(given)]
-
-    def _place(self, header: dict[str, Any], slot: int, tensors: Tensors) -> None:
-        for place, tensor in zip(header["inputs"], tensors, strict=True):
-            _COPY(tensor, self.view(slot * header["stride"], *place))
+        own = [devices.memories_of(tensors, header["forms"]) for tensors in given]
+        return [functools.partial(_place, to, self._memories(header, slot)) for slot, to in enumerate(own)]
 
     def measure_late(
         self, header: dict[str, Any], calls: Sequence[Callable[[], Any]], given: list[Tensors]
@@ -87,6 +93,8 @@ class TimedCalls:
 
         both = [functools.partial(one, place, call) for place, call in zip(places, calls, strict=True)]
         results, times = self.device.measure(both, "late")
+        if header["changed"]:  # these inputs are outputs now
+            places = self.placements(header, [storages.copies(tensors) for tensors in given])
         return results, times, self.device.measure(places, "copies")[1]
 
     def keep(self, given: list[Tensors]) -> None:
@@ -121,6 +129,11 @@ class TimedCalls:
             return result, times
         except RuntimeError as error:
             raise NoGraph(str(error).strip().splitlines()[0][:200]) from error
+
+
+def _place(to: Tensors, source: Tensors) -> None:
+    for one, other in zip(to, source, strict=True):
+        _COPY(one, other)
 
 
 def arguments(nodes: list[Any], given: Tensors) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.evaluation.case import Case
@@ -11,6 +12,7 @@ from kernelwright.evaluation.judge.attempt import Attempt, note_launches
 from kernelwright.evaluation.judge.verdict import call_verdict, machine_findings
 from kernelwright.evaluation.processes.candidate_client import Answered, CandidateClient
 from kernelwright.evaluation.processes.messages import Called, CallState
+from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import Trial, TrialData
 from kernelwright.records import (
     Finding,
@@ -48,16 +50,39 @@ def settle(attempt: Attempt, client: CandidateClient, call: CheckedCall) -> None
     attempt.failed = verdict or attempt.failed
 
 
+def _name(data: TrialData, number: int) -> str:
+    """Returns the name of an expected tensor: of an output, or of an input after the call."""
+    after = number - data.returned
+    return f"output {number}" if after < 0 else f"input {data.changed[after]} after the call"
+
+
+def _outputs_and_inputs(data: TrialData, tensors: tuple[TensorBytes, ...], mutated: Sequence[int]) -> list[TensorBytes]:
+    """Returns what a call returned, and the inputs after it that the reference changes.
+
+    A candidate may return anything where the reference returns nothing. An input that the reference changes by an
+    option alone may be as it was.
+    """
+    count = len(tensors) - len(data.changed)
+    found = [*tensors[: count if data.returned else 0], *tensors[count:]]
+    if len(found) < len(data.honest):
+        return found
+    for place, number in enumerate(data.changed, start=data.returned):
+        if number in data.optional and number not in mutated:
+            found[place] = data.honest[place]
+    return found
+
+
 def check_outputs(
     attempt: Attempt, client: CandidateClient, trial: Trial, data: TrialData, answer: Answered[Called], case: Case
 ) -> None:
     """Compares the outputs of one call with the oracle's, and settles the call under the case's library rule."""
     facts = answer.facts
+    tensors = _outputs_and_inputs(data, answer.tensors, facts.mutated)
     outcome = on_host.compare(
-        [on_host.Array.of(t) for t in answer.tensors],
+        [on_host.Array.of(t) for t in tensors],
         [t.array() for t in data.exact],
         [t.array() for t in data.honest],
-        [on_host.OutputSpec(t.dtype, t.shape, data.input_scale) for t in data.honest],
+        [on_host.OutputSpec(t.dtype, t.shape, data.input_scale, _name(data, k)) for k, t in enumerate(data.honest)],
         tolerance=case.task.tolerance,
         low_error=data.low_error,
         nearby=data.nearby,
@@ -82,7 +107,7 @@ def check_outputs(
     returned = sum(len(t.data) for t in answer.tensors)
     if returned:
         attempt.stored_share = min(attempt.stored_share, sum(facts.facts.written.values()) / returned)
-    guarded = rules.call_findings(facts, case.rule, data.largest_input, name, data.handed)
+    guarded = rules.call_findings(facts, case.rule, data.largest_input, name, rules.Shared(data.handed, data.changed))
     guarded += rules.unfounded(facts, any(b.status == "ok" for b in client.builds), name)
     if result.passed and case.rule != "libraries" and rules.rejecting(guarded) is None:
         guarded += _moved(client, trial, data, facts, case)

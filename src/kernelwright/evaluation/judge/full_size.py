@@ -402,7 +402,8 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
         facts = facts.model_copy(update={"facts": CallLaunches(launches=launches, written={"0": 1})})
         bench.seen_by_profiler = True
     largest = bench.layout["largest_input"]
-    guarded = forged + rules.call_findings(facts, bench.policy, largest, bench.workload.name, bench.layout["handed"])
+    shared = rules.Shared(bench.layout["handed"], bench.layout["changed"])
+    guarded = forged + rules.call_findings(facts, bench.policy, largest, bench.workload.name, shared)
     trial = Trial(bench.workload, kind, 0, seed)
     settle(attempt, session, CheckedCall(facts, result, trial, largest, guarded))
 

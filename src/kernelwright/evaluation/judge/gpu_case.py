@@ -159,6 +159,9 @@ def filled(bench: GpuCase, kind: Distribution, seeds: list[int], aside: bool) ->
         "calls": answer["calls"],
         "call_seed": seeds[-1] ^ 0x5EED,
         "inputs": layout["inputs"],
+        "forms": layout["forms"],
+        "changed": layout["changed"],
+        "returned": len(layout["outputs"]) - len(layout["changed"]),
         "outputs": layout["outputs"],
         "stride": layout["stride"],
     }

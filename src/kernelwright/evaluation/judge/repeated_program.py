@@ -29,7 +29,7 @@ from kernelwright.evaluation.processes.gpu_seats import DeviceFailed, Gpu, TooLa
 from kernelwright.evaluation.processes.messages import CallLaunches, CallTimes, LaunchFacts, Ran, Trace, Traced
 from kernelwright.evaluation.processes.pool import ChildLimits
 from kernelwright.evaluation.processes.program_client import ProgramClient
-from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.tensor_bytes import TensorBytes, shares_memory
 from kernelwright.evaluation.trials import TrialData
 from kernelwright.records import Task
 
@@ -158,17 +158,18 @@ class RepeatedProgram(ProgramClient):
             self._traced = before or (found, parts)
         assert self._traced is not None
         self.trace = self._traced[0]
-        expected = [list(place[1:]) for place in self.layout["outputs"]]
+        changed = self.layout["changed"]
+        expected = [list(place[1:]) for place in self.layout["outputs"][: len(self.layout["outputs"]) - len(changed)]]
         if [[view[1], list(view[2])] for view in self.trace.outputs] != expected:
             raise Failed("unsupported", "its outputs are of another form")
-        if not _launched(self.trace):
+        if not _launched(self.trace, changed):
             raise Failed("unsupported", "an output is in no memory that a kernel of the call was given")
 
     def _one_call(self) -> tuple[Trace, tuple[TensorBytes, ...]]:
         layout = self.layout
-        forms = [[dtype, shape] for _, dtype, shape in layout["inputs"]]
-        places = self._device(kind="inputs", forms=forms).facts.places
-        header = {"kind": "call", "values": [{"l": layout["call"]}], "places": places, "call_seed": 0}
+        given = self._device(kind="inputs", forms=layout["forms"]).facts
+        where = {"places": given.places, "rooms": given.rooms}
+        header = {"kind": "call", "values": [{"l": layout["call"]}], **where, "call_seed": 0}
         started = time.perf_counter()
         returned = self._ask(messages.Returned, header, (), "while its program was traced")
         took = (time.perf_counter() - started) * 1e3
@@ -177,8 +178,10 @@ class RepeatedProgram(ProgramClient):
         report = self._device(kind="finish", places=wanted)
         if self.seen.error:
             raise self._refusal() or Failed("unsupported", self.seen.error[:500])
-        if returned.facts.problems or len(wanted) < len(returned.facts.outputs):
-            rule = returned.facts.problems[0][0] if returned.facts.problems else "it is in host memory"
+        excused = {shares_memory(*pair) for pair in layout["handed"]}
+        problems = [rule for rule, evidence in returned.facts.problems if evidence not in excused]
+        if problems or len(wanted) < len(returned.facts.outputs):
+            rule = problems[0] if problems else "it is in host memory"
             raise Failed("unsupported", f"an output is no plain tensor of the device: {rule}")
         assert isinstance(report.facts, Traced)
         self._last = report.facts
@@ -229,12 +232,14 @@ def _same(before: tuple[Trace, tuple[TensorBytes, ...]], now: tuple[Trace, tuple
     return one == other and forms[0] == forms[1] and [p.data for p in before[1]] == [p.data for p in now[1]]
 
 
-def _launched(trace: Trace) -> bool:
+def _launched(trace: Trace, changed: Sequence[int]) -> bool:
     """Tells whether every output is in memory that the call made, and that a kernel was given or that holds what
-    operators and copies made of memory which a kernel was given and the program made."""
+    operators and copies made of memory which a kernel was given and the program made. The inputs that the reference
+    changes count as outputs and as made."""
     weights = {view[0] for step in trace.setup if isinstance(step, messages.WeightsStep) for view in step.places}
-    made = {n for n, b in enumerate(trace.blocks) if b.kind == "made"} - weights
-    own = {n for n in made if n >= trace.kept}
+    after = {n for n, b in enumerate(trace.blocks) if b.kind == "input" and b.number in changed}
+    made = {n for n, b in enumerate(trace.blocks) if b.kind == "made"} - weights | after
+    own = {n for n in made if n >= trace.kept} | after
     given: set[int] = set()
     for record in trace.call:
         if isinstance(record, messages.LaunchStep):
@@ -245,7 +250,7 @@ def _launched(trace: Trace) -> bool:
             used = list(_blocks(record.arguments))
             if given & made & set(used):
                 given |= {view[0] for view in record.results if view is not None} | set(used[:1])
-    return all(view[0] in given & own for view in trace.outputs)
+    return after <= given and all(view[0] in given & own for view in trace.outputs)
 
 
 def _blocks(value: Any) -> Iterator[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.evaluation.processes.messages import CallState
@@ -21,29 +22,40 @@ SMALL_OP = 4096
 """A library operator on at most this many elements, and on at most a quarter of the largest input's, is glue."""
 
 
+@dataclass(frozen=True)
+class Shared:
+    """The inputs that a reference shares or changes: pairs of output and input, by number, in one memory, and the
+    numbers of the changed ones."""
+
+    handed: Sequence[Sequence[int]] = ()
+    changed: Sequence[int] = ()
+
+
 def call_findings(
     facts: CallState,
     policy: LibraryRule,
     largest_input: int,
     workload: str,
-    handed: Sequence[Sequence[int]] = (),
+    shared: Shared | None = None,
 ) -> list[Finding]:
     """Checks one call for mutation, aliasing, lazy outputs, no own kernel and library operators.
 
-    `facts` is the runner's answer to `call` (see `runner.Runner.call`); `handed` lists the numbers of output and input
-    for which the reference itself returns an input's memory, so that a candidate may, too.
+    `facts` is the runner's answer to `call` (see `runner.Runner.call`). What the reference does to inputs itself
+    (`shared`) a candidate may do, too.
     """
-    excused = {shares_memory(*pair) for pair in handed}
+    shared = shared or Shared()
+    excused = {shares_memory(*pair) for pair in shared.handed}
+    mutated = [i for i in facts.mutated if i not in shared.changed]
     found = [
         Finding(rule=rule, evidence=evidence, severity=_object_severity(rule), workload=workload)
         for rule, evidence in facts.problems
         if rule != "aliased-output" or evidence not in excused
     ]
-    if facts.mutated:
+    if mutated:
         found.append(
             Finding(
                 rule="input-mutated",
-                evidence=f"input {facts.mutated[0]} holds other values after the call than before",
+                evidence=f"input {mutated[0]} holds other values after the call than before",
                 severity="reject",
                 workload=workload,
             )

@@ -13,13 +13,18 @@ from kernelwright.records import (
 DECLARED_ELEMENTS = 4_000_000
 DECLARED_FLOPS = 200_000_000
 """A task's own size is part of every judgement up to these bounds."""
-_KINDS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
+_KINDS: tuple[Distribution, ...] = (
+    *("own", "far_below", "far_above", "tied_rows", "scaled_rows", "heavy_tail"),
+    *("normal", "constant_rows", "uniform"),
+)
 
 
 def value_kinds(plan: TaskPlan) -> list[Distribution]:
     """Returns a plan's distributions in the order of use: the task's own, the gate's additions, the usual ones."""
     needed = [k for k in plan.distributions if k not in _KINDS]
     usual = [k for k in _KINDS if k in plan.distributions]
+    if "far_below" in usual and "far_above" in usual:
+        usual.remove("far_above")  # it is for references that take no negative values
     return [*usual[:1], *needed, *usual[1:]] or ["own"]
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from kernelwright.errors import HarnessError
+from kernelwright.errors import HarnessError, UnsupportedTask
 from kernelwright.evaluation.case import Case, Submission
 from kernelwright.evaluation.judge import null_kernel_gate as gates
 from kernelwright.evaluation.judge.full_size import judge_on_gpu
@@ -26,7 +26,7 @@ from kernelwright.evaluation.processes.oracle_pool import Oracles
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.reader_client import ReaderClient
 from kernelwright.evaluation.trials import TaskPlan
-from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
+from kernelwright.records import Candidate, Evaluation, Seconds, Task, VerdictName, Workload
 
 _PLANNING = [threading.Lock() for _ in range(64)]
 """Locks by a task's key: several answers to one task come at once, and one thread of the process derives its plan."""
@@ -73,11 +73,12 @@ class Worker:
                 self.pool.warm()  # so that starting the worker process is not counted as the candidate's time
                 found = self._judge(task, candidate, options, seed, exclusive=attempt > 1)
                 return gates.marked(found, gates.stored(task, self.pool.cache))
+            except UnsupportedTask as error:
+                return _unjudged(task, candidate, options, "unsupported", f"task: {error}", self.gpu is not None)
             except HarnessError as error:
                 self.close()  # the remaining children may belong to a dead worker process
                 if attempt == 2:
-                    backend = "cpu" if self.gpu is None else "gpu"
-                    return harness_error(task, candidate, options, error, backend)
+                    return harness_error(task, candidate, options, error, "cpu" if self.gpu is None else "gpu")
         raise HarnessError("unreachable: judging ends within two attempts")
 
     def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int, exclusive: bool) -> Evaluation:
@@ -192,13 +193,20 @@ def harness_error(
     task: Task, candidate: Candidate, options: EvalOptions, error: HarnessError, backend: str
 ) -> Evaluation:
     """Returns an evaluation that reports a failure of our own machinery."""
+    return _unjudged(task, candidate, options, "harness_error", f"{type(error).__name__}: {error}", backend == "gpu")
+
+
+def _unjudged(
+    task: Task, candidate: Candidate, options: EvalOptions, verdict: VerdictName, reason: str, on_gpu: bool
+) -> Evaluation:
+    """Returns an evaluation of a candidate that was never called."""
     return Evaluation(
         task_id=task.task_id,
         task_hash=task.content_hash,
         candidate_id=candidate.content_hash,
-        verdict="harness_error",
-        reason=f"{type(error).__name__}: {error}"[:500],
-        backend=backend,
+        verdict=verdict,
+        reason=reason[:500],
+        backend="gpu" if on_gpu else "cpu",
         seconds=Seconds(),
         options=options.model_dump(mode="json", exclude={"seed"}),
     )

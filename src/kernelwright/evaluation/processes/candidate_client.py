@@ -132,7 +132,7 @@ class CandidateClient:
     def call(self, data: TrialData, call_seed: int, reuse: bool) -> Answered[messages.Called]:
         """Runs one forward pass. Raises `Failed`."""
         nodes, tensors = data.packed(0)
-        header = {"kind": "call", "values": nodes, "call_seed": call_seed, "reuse": reuse}
+        header = {"kind": "call", "values": nodes, "call_seed": call_seed, "reuse": reuse, "changed": data.changed}
         return self._ask(messages.Called, header, tensors, "in its forward pass")
 
     def exchange(self, handle: str, nbytes: int) -> None:

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, TensorBytes
+from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, TensorBytes, View
 
 MAGIC = b"KW"
 MAX_HEADER = 64 << 20
@@ -68,13 +68,14 @@ class Channel:
         self, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = (), deadline: float | None = None
     ) -> None:
         """Writes one message; raises `ChannelClosed` or `ChannelTimeout`."""
-        described = dict(header, tensors=[[t.dtype, list(t.shape)] for t in tensors])
+        described = dict(header, tensors=[_described(t) for t in tensors])
         text = json.dumps(described, separators=(",", ":")).encode("utf-8", "surrogatepass")
-        lengths = [len(t.data) for t in tensors]
+        parts = [b"" if t.view is not None and t.view.shares is not None else t.data for t in tensors]
+        lengths = [len(data) for data in parts]
         head = _HEAD.pack(MAGIC, len(text), len(lengths)) + struct.pack(f"<{len(lengths)}Q", *lengths)
         self._write(memoryview(head + text), deadline)
-        for tensor in tensors:
-            self._write(memoryview(tensor.data).cast("B"), deadline)
+        for data in parts:
+            self._write(memoryview(data).cast("B"), deadline)
 
     def ready(self, seconds: float) -> bool:
         """Tells whether data can be read, now or within this number of seconds."""
@@ -93,16 +94,16 @@ class Channel:
         try:
             header = json.loads(bytes(self._read(header_length, deadline)).decode("utf-8", "surrogatepass"))
             kinds = header.pop("tensors", [])
-            tensors = tuple(
-                self._tensor(dtype, shape, length, deadline)
-                for (dtype, shape), length in zip(kinds, lengths, strict=True)
-            )
+            tensors: list[TensorBytes] = []
+            for (dtype, shape, *view), length in zip(kinds, lengths, strict=True):
+                tensors.append(self._tensor(dtype, shape, view, self._read(length, deadline), tensors))
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ChannelClosed("the child wrote a message that cannot be read") from error
-        return Frame(header, tensors)
+        return Frame(header, tuple(tensors))
 
-    def _tensor(self, dtype: str, shape: list[int], length: int, deadline: float | None) -> TensorBytes:
-        data = self._read(length, deadline)
+    def _tensor(
+        self, dtype: str, shape: list[int], view: list[Any], data: bytearray, before: list[TensorBytes]
+    ) -> TensorBytes:
         count = 1
         if len(shape) > MAX_DIMENSIONS:
             raise ValueError(f"{len(shape)} dimensions")
@@ -110,8 +111,10 @@ class Channel:
             if type(size) is not int or size < 0:
                 raise ValueError(f"shape {shape!r}")
             count *= size
-        if count * ITEM_SIZES[dtype] != length:
-            raise ValueError(f"{length} bytes for {dtype} {shape}")
+        if view:
+            return _viewed(dtype, shape, View(tuple(view[0]), *view[1:]), data, before)
+        if count * ITEM_SIZES[dtype] != len(data):
+            raise ValueError(f"{len(data)} bytes for {dtype} {shape}")
         return TensorBytes(data, dtype, tuple(shape))
 
     def _write(self, view: memoryview, deadline: float | None) -> None:
@@ -148,6 +151,28 @@ class Channel:
         left = deadline - time.monotonic()
         if left <= 0 or not poll.poll(left * 1000):
             raise ChannelTimeout("no message before the deadline")
+
+
+def _described(tensor: TensorBytes) -> list[Any]:
+    """Returns a tensor's description in the header: dtype and shape, then the layout of a view."""
+    view = tensor.view
+    layout = [] if view is None else [list(view.strides), view.offset, view.shares]
+    return [tensor.dtype, list(tensor.shape), *layout]
+
+
+def _viewed(dtype: str, shape: list[int], view: View, data: bytearray, before: list[TensorBytes]) -> TensorBytes:
+    """Returns a tensor that is a view of its bytes, or of those of an earlier tensor. Raises what malformed fields
+    raise."""
+    if view.shares is not None:
+        if type(view.shares) is not int or not 0 <= view.shares < len(before) or before[view.shares].view is None:
+            raise ValueError(f"memory of tensor {view.shares!r}")
+        data = before[view.shares].data  # type: ignore[assignment]
+    if any(type(n) is not int or n < 0 for n in (*view.strides, view.offset)):
+        raise ValueError(f"strides {view.strides!r} from {view.offset!r}")
+    last = sum((n - 1) * s for n, s in zip(shape, view.strides, strict=True))
+    if 0 not in shape and (view.offset + last + 1) * ITEM_SIZES[dtype] > len(data):
+        raise ValueError(f"{len(data)} bytes for {dtype} {shape} with strides {view.strides}")
+    return TensorBytes(data, dtype, tuple(shape), view)
 
 
 def pair(most: int = MAX_PAYLOAD) -> tuple[Channel, socket.socket]:

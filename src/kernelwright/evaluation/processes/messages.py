@@ -198,6 +198,8 @@ class DeviceReport(AnswerState):
     undecided: bool = False
     """True if the candidate asked for a value that is not known at a sampled size."""
     places: _Places = []
+    rooms: Annotated[list[_Count], Field(max_length=10_000)] = []
+    """The bytes of the block in which each input lies."""
     facts: CallLaunches = CallLaunches()
     operators: _Sized = []
     pieces: _Sized = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.errors import TaskError
+from kernelwright.errors import TaskError, UnsupportedTask
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
 from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.evaluation.tensor_bytes import TensorBytes
@@ -54,6 +54,8 @@ class OracleClient:
                 hint="run the reference by itself to see why; it may need more memory than there is",
             ) from error
         if answer.kind == "failed":
+            if answer.header.get("unsupported"):
+                raise UnsupportedTask(answer.header["message"], hint=answer.header.get("hint"))
             raise TaskError(
                 f"task {self.task.task_id!r}: {answer.header['message']}",
                 hint=answer.header.get("hint") or "run the reference by itself to see the whole error",
@@ -95,6 +97,8 @@ class OracleClient:
             tuple(facts["dtypes"]),
             lambda run: self._nearby(trial, call_seed, randomise, run),
             facts["handed"],
+            facts["changed"],
+            facts["optional"],
         )
         while sum(one.nbytes for one in self._made.values()) > KEPT_BYTES:
             del self._made[next(iter(self._made))]
@@ -132,7 +136,7 @@ class OracleClient:
         return Outline(
             facts["values"],
             answer.tensors[:count],
-            facts["shapes"],
+            facts["forms"],
             facts["exact"],
             None if facts["no_values"] else state,
             facts["no_values"],

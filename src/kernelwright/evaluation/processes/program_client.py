@@ -83,14 +83,15 @@ class ProgramClient(CandidateClient):
     def call(self, data: TrialData, call_seed: int, reuse: bool) -> Answered[messages.Called]:
         """Runs one forward pass. Raises `Failed`."""
         nodes, tensors = data.packed(0)
-        places = self._device(tensors, kind="inputs", reuse=reuse, call_seed=call_seed).facts.places
-        header = {"kind": "call", "values": nodes, "places": places, "call_seed": call_seed}
+        given = self._device(tensors, kind="inputs", reuse=reuse, call_seed=call_seed).facts
+        where = {"places": given.places, "rooms": given.rooms}
+        header = {"kind": "call", "values": nodes, **where, "call_seed": call_seed}
         returned = self._ask(messages.Returned, header, (), "in its forward pass")
         wanted = [place for place in returned.facts.outputs if place is not None]
-        report = self._device(kind="finish", places=wanted)
+        report = self._device(kind="finish", places=[*wanted, *(given.places[i] for i in data.changed)])
         called = self._called(returned, report.facts)
         self._raise_for(called)
-        return Answered(called, _in_order(returned, report.tensors))
+        return Answered(called, _in_order(returned, report.tensors) + report.tensors[len(wanted) :])
 
     def moved(self) -> Kept:
         """Returns copies of what operators have moved in the last call. Raises `Failed`."""
@@ -123,10 +124,11 @@ class ProgramClient(CandidateClient):
         given = tuple(t for _, t in state) if made.weights in ("names", "order") else ()
         self._device(given, kind="weights", places=made.places, own=made.own if given else [], new=True)
         seed = trial.input_seed
-        asked = {"shapes": outline.shapes, "exact": outline.exact, "call_seed": seed}
+        asked = {"forms": outline.forms, "exact": outline.exact, "call_seed": seed}
         asked["sound"] = outline.state is not None and made.weights != "seed"
-        places = self._device(outline.samples, kind="inputs", **asked).facts.places
-        header = {"kind": "call", "values": [arguments], "places": places, "call_seed": seed}
+        at = self._device(outline.samples, kind="inputs", **asked).facts
+        where = {"places": at.places, "rooms": at.rooms}
+        header = {"kind": "call", "values": [arguments], **where, "call_seed": seed}
         returned = self._ask(messages.Returned, header, (), "in its forward pass, at full size")
         wanted = [place for place in returned.facts.outputs if place is not None]
         report = self._device(kind="finish", places=wanted)
@@ -147,6 +149,7 @@ class ProgramClient(CandidateClient):
         made = [
             next(origins) if place is not None else {"host": _count(next(host))} for place in returned.facts.outputs
         ]
+        made += list(origins)  # of inputs that the reference changes
         told = {name: value for name, value in report if name not in ("kind", "problem", "places", "origins")}
         told |= {
             "origins": made,

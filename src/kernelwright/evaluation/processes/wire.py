@@ -5,13 +5,15 @@ A value is a nest of lists, tuples, dicts, numbers, strings, None and tensors; a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from kernelwright.evaluation.processes.channel import Frame
-from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.tensor_bytes import TensorBytes, View
+from kernelwright.tasks import storages
 
 
 class CannotPack(TypeError):
@@ -30,8 +32,67 @@ def pack_tensor(tensor: torch.Tensor, data: bytes | None = None) -> TensorBytes:
     return TensorBytes(data, dtype_name(tensor.dtype), tuple(tensor.shape))
 
 
+def pack_tensors(tensors: Sequence[torch.Tensor]) -> list[TensorBytes]:
+    """Returns tensors packed with their strides, their offsets, and the memory that they share."""
+    packed: list[TensorBytes] = [TensorBytes(b"", "uint8", (0,))] * len(tensors)
+    for part in storages.held(tensors):
+        owner = part.numbers[0]
+        if part.plain(tensors[owner]) or not tensors[owner].numel() or _lazy(tensors[n] for n in part.numbers):
+            for n in part.numbers:
+                packed[n] = pack_tensor(tensors[n])
+            continue
+        data = storages.bytes_of(tensors[owner].untyped_storage(), part).numpy().tobytes()
+        for n in part.numbers:
+            tensor = tensors[n]
+            view = View(tuple(tensor.stride()), part.offset(tensor), None if n == owner else owner)
+            packed[n] = TensorBytes(data, dtype_name(tensor.dtype), tuple(tensor.shape), view)
+    return packed
+
+
+def forms_of(tensors: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
+    """Returns the forms of tensors as JSON: dtype, shape, strides, offset in elements, the number of the first tensor
+    in the same memory, that memory's number, and its bytes."""
+    forms: list[dict[str, Any]] = [{}] * len(tensors)
+    for number, part in enumerate(storages.held(tensors)):
+        for n in part.numbers:
+            tensor = tensors[n]
+            forms[n] = {
+                "dtype": dtype_name(tensor.dtype),
+                "shape": list(tensor.shape),
+                "strides": list(tensor.stride()),
+                "offset": part.offset(tensor),
+                "owner": part.numbers[0],
+                "memory": number,
+                "nbytes": part.stop - part.start if tensor.numel() else 0,
+            }
+    return forms
+
+
+def _lazy(tensors: Iterable[torch.Tensor]) -> bool:
+    return any(t.is_conj() or t.is_neg() for t in tensors)
+
+
+def unpack_tensors(tensors: Sequence[TensorBytes]) -> list[torch.Tensor]:
+    """Returns fresh tensors, laid out and sharing memory as those that were packed."""
+    made: list[torch.Tensor] = []
+    for tensor in tensors:
+        view = tensor.view
+        if view is None or 0 in tensor.shape:
+            made.append(unpack_tensor(tensor))
+            continue
+        if view.shares is None:
+            storage = torch.frombuffer(bytearray(tensor.data), dtype=torch.uint8).clone().untyped_storage()
+        else:
+            storage = made[view.shares].untyped_storage()
+        whole = torch.empty(0, dtype=getattr(torch, tensor.dtype))
+        made.append(whole.set_(storage, view.offset, tensor.shape, view.strides))  # type: ignore[call-overload]
+    return made
+
+
 def unpack_tensor(tensor: TensorBytes) -> torch.Tensor:
-    """Returns a fresh tensor in memory of its own."""
+    """Returns a fresh tensor in memory of its own, in row-major order unless it is a view."""
+    if tensor.view is not None and 0 not in tensor.shape:
+        return unpack_tensors([replace(tensor, view=replace(tensor.view, shares=None))])[0]
     dtype = getattr(torch, tensor.dtype)
     if not len(tensor.data):
         return torch.empty(tensor.shape, dtype=dtype)
@@ -40,11 +101,11 @@ def unpack_tensor(tensor: TensorBytes) -> torch.Tensor:
 
 def pack_values(*values: Any) -> tuple[list[Any], tuple[TensorBytes, ...]]:
     """Returns JSON for the values' structure, and the tensors that it refers to by number."""
-    tensors: list[TensorBytes] = []
+    tensors: list[torch.Tensor] = []
 
     def pack(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            tensors.append(pack_tensor(value))
+            tensors.append(value.detach())
             return {"t": len(tensors) - 1}
         if value is None or isinstance(value, (bool, int, float, str)):
             return {"v": value}
@@ -57,12 +118,13 @@ def pack_values(*values: Any) -> tuple[list[Any], tuple[TensorBytes, ...]]:
             return {"y": dtype_name(value)}
         raise CannotPack(f"a {type(value).__name__} cannot be handed to a candidate")
 
-    return [pack(v) for v in values], tuple(tensors)
+    nodes = [pack(v) for v in values]
+    return nodes, tuple(pack_tensors(tensors))
 
 
 def unpack_values(message: Frame) -> list[Any]:
     """Returns the values of a message whose header has them under `values`."""
-    return unpacked(message.header["values"], lambda k: unpack_tensor(message.tensors[k]))
+    return unpacked(message.header["values"], unpack_tensors(message.tensors).__getitem__)
 
 
 def unpacked(nodes: list[Any], tensor: Callable[[int], torch.Tensor]) -> list[Any]:

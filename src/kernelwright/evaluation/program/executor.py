@@ -35,6 +35,7 @@ from kernelwright.evaluation.program.tensor_contents import same_bits
 from kernelwright.evaluation.program.weight_copies import Copies, copies_among, follow
 from kernelwright.machine import LaunchAttributes, Program, set_heap_limit
 from kernelwright.machine.runtime import CallFacts, KernelBuildFailed
+from kernelwright.tasks import storages
 from kernelwright.tasks.draws import seed_all
 
 MAX_MODULES = 256
@@ -74,36 +75,48 @@ class ProgramDevice:
     def inputs(self, message: Frame) -> dict[str, Any]:
         """Stores the inputs of the next call, at the addresses of the previous ones if asked and possible; returns
         their places."""
-        tensors = [wire.unpack_tensor(t) for t in message.tensors]
-        forms = [(t.shape, t.dtype) for t in tensors]
-        reuse = message.header["reuse"] and forms == [(t.shape, t.dtype) for _, t in self._inputs]
-        if not reuse:
+        tensors = wire.unpack_tensors(message.tensors)
+        parts = storages.held(tensors)
+        if not (message.header["reuse"] and storages.forms(tensors) == storages.forms([t for _, t in self._inputs])):
             self._forget_inputs()
-            self._inputs = [
-                (self._given(t, f"input {k} {tuple(t.shape)}", memory.GIVEN), t) for k, t in enumerate(tensors)
-            ]
+            places: dict[int, Place] = {}
+            for part in parts:
+                places |= self._given(tensors, part)
+            self._inputs = [(places[k], t) for k, t in enumerate(tensors)]
         else:
             self._inputs = [(place, t) for (place, _), t in zip(self._inputs, tensors, strict=True)]
-        for place, tensor in self._inputs:
-            if tensor.numel():
-                self.blocks.view(place).copy_(tensor)
-                self.blocks.holding(place[0], 1).mark(memory.GIVEN)
+        for part in parts:
+            first = part.numbers[0]
+            if tensors[first].numel():
+                block = self.blocks.holding(self._inputs[first][0][0], 1)
+                block.flat.copy_(storages.bytes_of(tensors[first].untyped_storage(), part))
+                block.mark(memory.GIVEN)
         self.error = ""
         self.glue.begin()
         self.runtime.begin_call(message.header["call_seed"])
         seed_all(message.header["call_seed"])
-        return {"places": [place for place, _ in self._inputs]}
+        return {"places": [place for place, _ in self._inputs], "rooms": self._rooms()}
 
-    def _given(self, tensor: torch.Tensor, name: str, label: int) -> Place:
-        form = [wire.dtype_name(tensor.dtype), list(tensor.shape), list(tensor.contiguous().stride()), 0, 0]
-        if not tensor.numel():
-            return [0, *form]
-        block = self.blocks.given(tensor.numel() * tensor.element_size(), name, label)
-        return [block.address, *form]
+    def _given(self, tensors: Sequence[torch.Tensor], part: storages.Held) -> dict[int, Place]:
+        """Returns the places of tensors that share memory, in a fresh block."""
+        first = tensors[part.numbers[0]]
+        address = 0
+        if first.numel():
+            name = ", ".join(f"input {k}" for k in part.numbers) + f" {tuple(first.shape)}"
+            address = self.blocks.given(part.stop - part.start, name).address
+        return {
+            k: [address, wire.dtype_name(t.dtype), list(t.shape), list(t.stride()), part.offset(t), 0]
+            for k in part.numbers
+            for t in (tensors[k],)
+        }
+
+    def _rooms(self) -> list[int]:
+        """Returns the bytes of the block that holds each input."""
+        return [self.blocks.holding(place[0], 1).nbytes if place[0] else 0 for place, _ in self._inputs]
 
     def _forget_inputs(self) -> None:
-        for place, _ in self._inputs:
-            self.blocks.free(place[0])
+        for address in {place[0] for place, _ in self._inputs}:
+            self.blocks.free(address)
         self._inputs = []
 
     def weights(self, message: Frame) -> dict[str, Any]:

@@ -97,31 +97,42 @@ class SampledDevice(ProgramDevice):
 
     def inputs(self, message: Frame) -> dict[str, Any]:
         """Makes inputs of full size, which repeat a few values each or hold all of theirs; returns their places."""
-        places = []
-        header = message.header
-        described = zip(message.tensors, header["shapes"], header["exact"], strict=True)
-        for k, (sample, shape, exact) in enumerate(described):
+        header: dict[str, Any] = message.header
+        places: list[Place] = []
+        partly: set[int] = set()
+        for k, (sample, form, exact) in enumerate(zip(message.tensors, header["forms"], header["exact"], strict=True)):
             kind = dtype_of(sample.dtype)
-            strides = list(torch.empty(tuple(shape), device="meta").stride())
-            nbytes = math.prod(shape) * kind.itemsize
-            if not nbytes:
-                places.append([0, sample.dtype, shape, strides, 0, 0])
+            address = places[form["owner"]][0] if form["owner"] < k else 0
+            if form["nbytes"] and not address:
+                address = self._repeated(k, form, bytes(sample.data))
+            place = [address, sample.dtype, form["shape"], form["strides"], form["offset"], 0]
+            places.append(place)
+            if not address:
                 continue
-            block = self.blocks.given(nbytes, f"input {k} {tuple(shape)}")
-            block.floating = kind.is_floating_point
-            if len(sample.data) == nbytes:
-                ctypes.memmove(block.address, bytes(sample.data), nbytes)
-            else:
-                _repeat(block.address, nbytes, bytes(sample.data))
-            if exact:
-                self.sampled.exact_blocks.add(block.address)
-            places.append([block.address, sample.dtype, shape, strides, 0, 0])
+            block = self.blocks.holding(address, 1)
+            block.floating &= kind.is_floating_point
+            if not exact:
+                partly.add(address)
+            elif len(sample.data) < form["nbytes"] or not _row_major(form):
+                apart = tuple(slice(0, 1) if s == 0 else slice(None) for s in form["strides"])
+                self.blocks.view(place)[apart].copy_(wire.unpack_tensor(sample).reshape(form["shape"])[apart])
+        self.sampled.exact_blocks |= {place[0] for place in places if place[0]} - partly
+        rooms = [self.blocks.holding(p[0], 1).nbytes if p[0] else 0 for p in places]
         self.sampled.sound = header["sound"]
         self.glue.begin()
         self.glue.doubtful = True
         self.runtime.begin_call()
         seed_all(header["call_seed"])
-        return {"places": places}
+        return {"places": places, "rooms": rooms}
+
+    def _repeated(self, number: int, form: dict[str, Any], sample: bytes) -> int:
+        """Returns the address of a fresh block that holds copies of a sample."""
+        block = self.blocks.given(form["nbytes"], f"input {number} {tuple(form['shape'])}")
+        if len(sample) == form["nbytes"]:
+            ctypes.memmove(block.address, sample, len(sample))
+        else:
+            _repeat(block.address, form["nbytes"], sample)
+        return block.address
 
     def weights(self, message: Frame) -> dict[str, Any]:
         """Writes the judge's weights, every byte of which is then known."""
@@ -155,7 +166,7 @@ class SampledDevice(ProgramDevice):
         """Returns an output's elements as `unwritten` if kernels and operators can have written only a part of them."""
         count = math.prod(place[2])
         block = self.blocks.at(place[0]) if count else None
-        if block is None or self._unsure or self.sampled.faulted or self.sampled.doubt():
+        if block is None or block.given or self._unsure or self.sampled.faulted or self.sampled.doubt():
             return {}
         stored = self._stored.get(block.address, 0.0) + block.others
         margin = EVEN_MARGIN if self._even else MARGIN
@@ -221,6 +232,11 @@ class SampledDevice(ProgramDevice):
             if not known and self.glue.doubtful:
                 self.asked = True
                 raise NotDecided("the host asks for values that are not there")
+
+
+def _row_major(form: dict[str, Any]) -> bool:
+    plain = torch.empty(form["shape"], device="meta").stride()
+    return not form["offset"] and list(plain) == form["strides"]
 
 
 def _is_place(value: Any) -> bool:

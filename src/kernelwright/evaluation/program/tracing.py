@@ -7,7 +7,6 @@ that calls which do the same have the same trace.
 
 from __future__ import annotations
 
-import math
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,6 +108,9 @@ class TracingDevice(ProgramDevice):
         self._table: list[TracedBlock] = []
         self._base = self._kept = 0
         self._numbers: dict[int, int] = {}
+        self._forms: list[dict[str, Any]] = []
+        """The forms of the call's inputs (`wire.forms_of`)."""
+        self._places: list[Place] = []
         self._phase: Phase | None = "setup"
         """None between calls."""
         self._own: list[View] = []
@@ -119,21 +121,23 @@ class TracingDevice(ProgramDevice):
     def inputs(self, message: Frame) -> dict[str, Any]:
         """Reserves addresses for the inputs of the next call, the previous ones if their forms are the same."""
         self._drain()
-        forms = [(dtype, tuple(shape)) for dtype, shape in message.header["forms"]]
-        if forms != [form for form, _ in self._forms]:
-            for _, place in self._forms:
-                self.blocks.free(place[0])
-            self._forms = [((d, s), self._reserved(d, s, k)) for k, (d, s) in enumerate(forms)]
+        forms = message.header["forms"]
+        if forms != self._forms:
+            for address in {place[0] for place in self._places}:
+                self.blocks.free(address)
+            self._forms, self._places = forms, []
+            for number, form in enumerate(forms):
+                self._places.append(self._reserved(form, number))
         self._begin()
-        return {"places": [place for _, place in self._forms]}
+        rooms = [self.blocks.holding(p[0], 1).nbytes if p[0] else 0 for p in self._places]
+        return {"places": self._places, "rooms": rooms}
 
-    _forms: Sequence[tuple[tuple[str, tuple[int, ...]], Place]] = ()
-
-    def _reserved(self, dtype: str, shape: tuple[int, ...], number: int) -> Place:
-        strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
-        nbytes = math.prod(shape) * dtype_of(dtype).itemsize
-        address = self.blocks.given(nbytes, f"input {number} {shape}").address if nbytes else 0
-        return [address, dtype, list(shape), strides, 0, 0]
+    def _reserved(self, form: dict[str, Any], number: int) -> Place:
+        """Returns a place for an input, in the block of an earlier input whose memory it shares."""
+        address = self._places[form["owner"]][0] if form["owner"] < number else 0
+        if form["nbytes"] and not address:
+            address = self.blocks.given(form["nbytes"], f"input {number} {tuple(form['shape'])}").address
+        return [address, form["dtype"], form["shape"], form["strides"], form["offset"], 0]
 
     def _begin(self) -> None:
         """Starts the trace of a call. Its own blocks are numbered anew; those of the setup and of first calls on new
@@ -143,7 +147,7 @@ class TracingDevice(ProgramDevice):
         self._phase = "warm" if self._cold else "call"
         del self._table[self._kept :]
         self._numbers = {address: n for address, n in self._numbers.items() if n < self._kept}
-        for number, (_, place) in enumerate(self._forms):
+        for number, place in enumerate(self._places):
             if place[0]:
                 block = self.blocks.holding(place[0], 1)
                 block.mark(memory.GIVEN)

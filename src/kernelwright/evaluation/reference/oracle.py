@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelwright.errors import TaskError
+from kernelwright.errors import TaskError, UnsupportedTask
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
 from kernelwright.evaluation.reference import movement, sampled_elements
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.tasks import draws, lint, probe, shortcuts
+from kernelwright.tasks import distributions, draws, lint, probe, reference_runs, shortcuts
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
 
@@ -62,7 +62,7 @@ class Oracle:
             }
         first = (plan["workloads"] or [plan["declared"]])[0]
         namespace = task_workloads.instantiate(self.source, first["constants"])
-        usable = task_inputs.usable_distributions(namespace, seed=header["seed"])
+        usable = distributions.usable_distributions(namespace, seed=header["seed"])
         return {**plan, "distributions": list(usable), "large": large}
 
     def trial(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
@@ -74,10 +74,11 @@ class Oracle:
         init = task_inputs.init_arguments(namespace)
         state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
-        exact = task_inputs.reference_outputs(model, values, torch.float64, call_seed)
-        honest, handed = task_inputs.run_reference(model, values, None, call_seed)
-        honest = task_inputs.widen_honest(model, state, values, exact, honest, call_seed)
-        low = task_inputs.low_precision_error(model, state, values, exact, call_seed)
+        exact = reference_runs.reference_outputs(model, values, torch.float64, call_seed)
+        run = reference_runs.run_reference(model, values, None, call_seed)
+        optional = reference_runs.optional_changes(model, values, run.changed, call_seed)
+        honest = reference_runs.widen_honest(model, state, values, exact, run.outputs, call_seed)
+        low = reference_runs.low_precision_error(model, state, values, exact, call_seed)
         nodes, tensors = wire.pack_values(values, init, state)
         packed_exact = tuple(wire.pack_tensor(t) for t in exact)
         packed_honest = tuple(wire.pack_tensor(t) for t in honest)
@@ -89,7 +90,9 @@ class Oracle:
             "input_scale": _scale(values),
             "shapes": [list(t.shape) for t in wire.tensors_of(values)],
             "dtypes": [wire.dtype_name(t.dtype) for t in wire.tensors_of(values)],
-            "handed": handed,
+            "handed": run.handed,
+            "changed": run.changed,
+            "optional": optional,
         }
         return facts, tensors + packed_exact + packed_honest
 
@@ -98,7 +101,7 @@ class Oracle:
         header = message.header
         namespace, model = self._model(header)
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
-        moved = task_inputs.nearby_outputs(model, {}, values, header["call_seed"], header["noise"], header["sign"])
+        moved = reference_runs.nearby_outputs(model, {}, values, header["call_seed"], header["noise"], header["sign"])
         return {"worked": moved is not None}, tuple(wire.pack_tensor(t) for t in moved or ())
 
     def movement(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
@@ -132,10 +135,10 @@ class Oracle:
             return {"problem": "its constructor takes tensors"}, ()
         if [t.dtype for t in large] != [t.dtype for t in given] or any(not t.numel() for t in given):
             return {"problem": "its arguments are of another kind at other sizes"}, ()
-        samples = [t.reshape(-1)[: None if whole else SAMPLE] for t in given]
+        samples = [_dense(t.reshape(-1)[: None if whole else SAMPLE]) for t in given]
         nodes, tensors = wire.pack_values(wire.replace_tensors(values, samples), init)
         exact = [a.shape == b.shape and (whole or a.numel() <= SAMPLE) for a, b in zip(given, large, strict=True)]
-        facts = {"problem": "", "values": nodes, "shapes": [list(t.shape) for t in large], "exact": exact}
+        facts = {"problem": "", "values": nodes, "forms": wire.forms_of(large), "exact": exact}
         state, why_not = self._state(header) if header["most_real"] else ([], "values were not asked for")
         if not why_not and not all(a or b for a, b in zip(plain, exact, strict=True)):
             why_not = "its inputs are more than draws, and too large to make"
@@ -213,7 +216,7 @@ class Oracle:
         header = message.header
         namespace, model = self._model(header)
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
-        honest = task_inputs.reference_outputs(model, values, None, header["call_seed"])
+        honest = reference_runs.reference_outputs(model, values, None, header["call_seed"])
         found = shortcuts.outputs_with_less(
             model, values, honest, header["call_seed"], header["only"], header["ignored"]
         )
@@ -227,9 +230,14 @@ class Oracle:
         notes, unread = lint.examine(self.source, header["constants"], header["seed"])
         more, memory_gb = lint.sizes(self.source, header["declared"])
         namespace = task_workloads.instantiate(self.source, header["constants"])
-        usable = task_inputs.usable_distributions(namespace, header["seed"], task_inputs.HARDENING)
+        usable = distributions.usable_distributions(namespace, header["seed"], distributions.HARDENING)
         hardening = [d for d in usable if d != "own"]
         return {"notes": notes + more, "unread": unread, "memory_gb": memory_gb, "hardening": hardening}
+
+
+def _dense(flat: torch.Tensor) -> torch.Tensor:
+    """Returns flat values that begin where their storage begins."""
+    return flat.clone() if flat.storage_offset() else flat
 
 
 def _scale(values: Any) -> float:
@@ -279,7 +287,9 @@ def serve(channel: Channel, level: str) -> None:
         except BaseException as error:  # a reference may raise anything, SystemExit included
             known = isinstance(error, TaskError)
             text = str(error) if known else f"the reference raised {type(error).__name__}: {error}"
+            unsupported = isinstance(error, UnsupportedTask)
             hint = error.hint if isinstance(error, TaskError) else None
             trace = traceback.format_exc(limit=-4)
-            channel.send({"kind": "failed", "message": text[:2000], "hint": hint, "traceback": trace[-4000:]})
+            answer = {"kind": "failed", "message": text[:2000], "hint": hint, "traceback": trace[-4000:]}
+            channel.send({**answer, "unsupported": unsupported})
         gc.collect()

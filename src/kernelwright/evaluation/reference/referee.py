@@ -37,7 +37,7 @@ from kernelwright.evaluation.reference import by_rows, input_coverage
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import noise
 from kernelwright.records import Distribution
-from kernelwright.tasks import draws, gradients
+from kernelwright.tasks import draws, gradients, reference_runs, storages
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
 
@@ -87,6 +87,9 @@ class Referee:
         """True if model and weights are on the device."""
         self.shared: torch.Tensor | None = None
         self.inputs: list[Place] = []
+        """The places of the memories in which inputs lie (`forms`)."""
+        self.forms: list[dict[str, Any]] = []
+        """The forms of the inputs (`wire.forms_of`)."""
         self.outputs: list[Place] = []
         self.low_error: list[float | None] | None = None
         self.twin: Any = None
@@ -99,8 +102,11 @@ class Referee:
         self.terms = 1.0
         """The number of terms of the task's sums, as far as its FLOPs and sizes tell."""
         self.slicing: by_rows.Slicing | None = None
-        self.handed: list[list[int]] = []
-        """Pairs of output and input, by number, in which the reference returns an input's memory as an output."""
+        self.run: reference_runs.ReferenceRun = reference_runs.ReferenceRun([], [], [])
+        """The reference's first run, without its outputs."""
+        self.optional: frozenset[int] = frozenset()
+        """The outputs, by number, that are inputs which only an option of torch's functions lets the reference change:
+        nothing is expected there."""
         self.counted: dict[str, tuple[int, bool]] = {}
         """FLOPs of earlier tasks, and whether their references draw no random numbers; many candidates answer one
         task."""
@@ -129,12 +135,13 @@ class Referee:
         self.terms = max(flops / (2 * results), sum(t.numel() for t in given) / results)
         self.slicing = self._sliced(values, made, budget, whole=header["shared"])
         self.low_error = header["ruler"]
-        places, total = _divide([given, made])
-        self.inputs, self.outputs = places
+        self.forms = wire.forms_of(given)
+        memories = {form["memory"]: form["nbytes"] for form in self.forms}
+        self.inputs, self.outputs, total = _divide(list(memories.values()), made)
         shapes = [list(t.shape) for t in given]
         dtypes = [wire.dtype_name(t.dtype) for t in given]
         call = _structure(values)
-        nbytes = [sum(t.nbytes for t in group) for group in (given, made)]
+        nbytes = [_read_bytes(given, self.forms), sum(t.nbytes for t in made)]
         elements = max((t.numel() for t in given), default=0)
         del values, given
         self.stride = total
@@ -158,6 +165,7 @@ class Referee:
             "nbytes": total * self.slots,
             "aside_nbytes": aside_nbytes,
             "inputs": [p.fields() for p in self.inputs],
+            "forms": self.forms,
             "outputs": [p.fields() for p in self.outputs],
             "shapes": shapes,
             "dtypes": dtypes,
@@ -166,7 +174,8 @@ class Referee:
             "largest_input": elements,
             "slice_rows": self.slicing.step if self.slicing else 0,
             "flops": flops,
-            "handed": self.handed,
+            "handed": self.run.handed,
+            "changed": self.run.changed,
         }
 
     def _first_run(self, values: Any) -> tuple[list[torch.Tensor], int, bool]:
@@ -175,11 +184,16 @@ class Referee:
         key = self.key
         counter = None if key in self.counted else FlopCounterMode(display=False)
         with counter or contextlib.nullcontext():
-            made, self.handed = task_inputs.run_reference(self.model, values, None, 0)
+            run = reference_runs.run_reference(self.model, values, None, 0)
+        made, self.run = run.outputs, dataclasses.replace(run, outputs=[])
+        loose = reference_runs.optional_changes(self.model, values, run.changed)
+        first = len(made) - len(run.changed)
+        self.optional = frozenset(first + k for k, number in enumerate(run.changed) if number in loose)
         if counter is not None:
             steady = True
-            if _divide([wire.tensors_of(values), made])[1] <= SLOT_BYTES:
-                steady = all(torch.equal(a, b) for a, b in zip(made, self._honest(values, 1), strict=True))
+            if sum(t.nbytes for t in [*wire.tensors_of(values), *made]) <= SLOT_BYTES:
+                again = self._honest(values, 1)
+                steady = all(reference_runs.same_values(a, b) for a, b in zip(made, again, strict=True))
             self.counted[key] = counter.get_total_flops(), steady
         return made, *self.counted[key]
 
@@ -270,10 +284,10 @@ class Referee:
             if self.stride <= SLOT_BYTES:  # a copy: get_inputs may return the same tensors every time
                 made[kind, seed] = _copied(values) if kept is None else kept
             given = wire.tensors_of(values)
-            if [[wire.dtype_name(t.dtype), list(t.shape)] for t in given] != [[p.dtype, p.shape] for p in self.inputs]:
+            if wire.forms_of(given) != self.forms:
                 raise TaskError("get_inputs returns other shapes from call to call", hint="return equal shapes always")
-            for tensor, place in zip(given, self.inputs, strict=True):
-                self._at(place, slot, block).copy_(tensor)
+            for memory, place in zip(devices.memories_of(given, self.forms), self.inputs, strict=True):
+                self._at(place, slot, block).copy_(memory)
             calls.append(_structure(values))
         self.made = made
         self.device.synchronize()
@@ -341,21 +355,23 @@ class Referee:
         exact = self._exact(values, call_seed)
         honest = self._honest(values, call_seed)
         if thorough:
-            honest = task_inputs.widen_honest(self.model, self.state, values, exact, honest, call_seed)
-            self.low_error = task_inputs.low_precision_error(
+            honest = reference_runs.widen_honest(self.model, self.state, values, exact, honest, call_seed)
+            self.low_error = reference_runs.low_precision_error(
                 self.model, self.state, values, exact, call_seed, worst=on_device.worst
             )
         scale = _scale(values)
         del values
         results = [
-            on_device.compare_output(k, a, b, c, self._low(k), scale, tolerance, self.terms)
+            _UNJUDGED
+            if k in self.optional
+            else on_device.compare_output(k, a, b, c, self._low(k), scale, tolerance, self.terms)
             for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True))
         ]
         del honest
 
         def nearby(run: int) -> list[torch.Tensor] | None:
             noise_seed, sign = noise(header["seed"], run)
-            return task_inputs.nearby_outputs(self.model, self.state, again(), call_seed, noise_seed, sign)
+            return reference_runs.nearby_outputs(self.model, self.state, again(), call_seed, noise_seed, sign)
 
         return on_host.looked_twice(results, exact, nearby, on_device.taken)
 
@@ -408,6 +424,9 @@ class Referee:
         found: list[tuple[torch.Tensor, float]] = []
         columns = zip(zip(*got, strict=True), zip(*made, strict=True), strict=True)
         for k, (outs, honest) in enumerate(columns):
+            if k in self.optional:
+                found.append((torch.zeros(len(seeds)), 1.0))
+                continue
             name = wire.dtype_name(honest[0].dtype)
             limit = 0.0
             if name in on_host.TOLERANCES:
@@ -426,7 +445,7 @@ class Referee:
         values = self._values(kind, seed)
         draws.seed_all(call_seed)
         with torch.no_grad(), draws.OnDevice(self.device.name):
-            return task_inputs.flatten_outputs(self._eager()(*values))
+            return reference_runs.outputs_of(self._eager(), values).outputs
 
     def _values(self, kind: Distribution, seed: int) -> Any:
         """Returns the inputs of a call, made anew or copied: a reference may write to them."""
@@ -453,10 +472,10 @@ class Referee:
         return self.twin
 
     def _honest(self, values: Any, call_seed: int) -> list[torch.Tensor]:
-        return task_inputs.reference_outputs(self.model, values, None, call_seed)
+        return reference_runs.reference_outputs(self.model, values, None, call_seed)
 
     def _exact(self, values: Any, call_seed: int) -> list[torch.Tensor]:
-        return task_inputs.reference_outputs(self.model, values, torch.float64, call_seed)
+        return reference_runs.reference_outputs(self.model, values, torch.float64, call_seed)
 
     def _at(self, place: Place, slot: int, block: torch.Tensor | None = None) -> torch.Tensor:
         block = self.shared if block is None else block
@@ -483,7 +502,7 @@ class Referee:
 
 def _copied(values: Any) -> Any:
     """Returns the same arguments with tensors of their own."""
-    return wire.replace_tensors(values, [t.clone() for t in wire.tensors_of(values)])
+    return wire.replace_tensors(values, storages.copies(wire.tensors_of(values)))
 
 
 def _stacked(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -528,12 +547,25 @@ def _tiles(place: Place, generator: torch.Generator, device: str) -> torch.Tenso
     return (starts.to(device)[:, None] + torch.arange(length, device=device)).reshape(-1)
 
 
-def _divide(groups: list[list[torch.Tensor]]) -> tuple[list[list[Place]], int]:
-    flat = [t for group in groups for t in group]
-    offsets, total = devices.layout([t.nbytes for t in flat])
-    places = [Place(o, wire.dtype_name(t.dtype), list(t.shape)) for o, t in zip(offsets, flat, strict=True)]
-    first = len(groups[0])
-    return [places[:first], places[first:]], total
+def _divide(memories: list[int], made: list[torch.Tensor]) -> tuple[list[Place], list[Place], int]:
+    """Returns the places of inputs' memories, given by their bytes, the places of outputs, and the bytes of a slot."""
+    offsets, total = devices.layout([*memories, *(t.nbytes for t in made)])
+    first = len(memories)
+    inputs = [Place(o, "uint8", [n]) for o, n in zip(offsets[:first], memories, strict=True)]
+    outputs = [Place(o, wire.dtype_name(t.dtype), list(t.shape)) for o, t in zip(offsets[first:], made, strict=True)]
+    return inputs, outputs, total
+
+
+def _read_bytes(given: list[torch.Tensor], forms: list[dict[str, Any]]) -> int:
+    """Returns the bytes that inputs take, an expanded one's once, and without what lies between a slice's rows."""
+    sizes: dict[int, int] = {}
+    for tensor, form in zip(given, forms, strict=True):
+        sizes[form["memory"]] = min(form["nbytes"], sizes.get(form["memory"], 0) + tensor.nbytes)
+    return sum(sizes.values())
+
+
+_UNJUDGED = on_host.Comparison(True, 0.0, 0.0, 1.0)
+"""The result for what may hold anything."""
 
 
 def _structure(values: list[Any]) -> list[Any]:

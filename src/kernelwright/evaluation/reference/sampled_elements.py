@@ -17,7 +17,7 @@ import torch
 from kernelwright.evaluation import repeated_values
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.reference import by_rows
-from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks import reference_runs
 
 MOST_ROWS = 64
 MOST_SHORT_ROWS, SHORT = 1 << 14, 1 << 20
@@ -91,10 +91,10 @@ class RepeatedInputs:
 
 def division(values: Any, model: Any, seed: int) -> tuple[int, ...] | None:
     """Returns the numbers of the inputs that are cut with the rows, found at a small size; None if none are."""
-    made = task_inputs.reference_outputs(model, values, None, seed)
+    made = reference_runs.reference_outputs(model, values, None, seed)
 
     def run(part: Any) -> list[torch.Tensor]:
-        return task_inputs.reference_outputs(model, part, torch.float64, seed)
+        return reference_runs.reference_outputs(model, part, torch.float64, seed)
 
     way = by_rows.find(values, made, run, by_rows.TRIED_ROWS, seed)
     return way.cut if way is not None else None
@@ -121,11 +121,11 @@ def outputs(model: Any, values: Any, places: Sequence[np.ndarray], seed: int, no
     With `noise` (seed and sign) only the former, on inputs moved by it; None where the reference fails on these.
     """
     if noise is not None:
-        moved = task_inputs.nearby_outputs(model, {}, values, seed, *noise)
+        moved = reference_runs.nearby_outputs(model, {}, values, seed, *noise)
         return None if moved is None else _at(moved, places)
-    exact = task_inputs.reference_outputs(model, values, torch.float64, seed)
-    honest = task_inputs.reference_outputs(model, values, None, seed)
-    honest = task_inputs.widen_honest(model, {}, values, exact, honest, seed)
+    exact = reference_runs.reference_outputs(model, values, torch.float64, seed)
+    honest = reference_runs.reference_outputs(model, values, None, seed)
+    honest = reference_runs.widen_honest(model, {}, values, exact, honest, seed)
     return _at(exact, places), _at(honest, places)
 
 

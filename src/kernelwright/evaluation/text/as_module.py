@@ -23,9 +23,9 @@ _extension = load_inline(name="candidate", cpp_sources={cpp!r}, cuda_sources={cu
 
 
 class {entry}(torch.nn.Module):
-    def __init__(self, *init):
+    def __init__(self, *init, **named):
         super().__init__()
-        self.init = init
+        self.init = [*init, *named.values()]
         self.reference_weights = {{}}  # filled by the runner
 
     def forward(self, *inputs):
