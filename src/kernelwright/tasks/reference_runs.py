@@ -95,7 +95,7 @@ def reference_outputs(
 
 
 @dataclass(frozen=True)
-class ReferenceRun:
+class ReferenceResult:
     """The outputs of a run: what the reference returned, then the inputs `changed`, by number, as they are after it.
 
     `handed` are pairs of output and input, by number, for each output that shares an input's memory.
@@ -108,7 +108,7 @@ class ReferenceRun:
 
 def run_reference(
     model: Any, inputs: Sequence[Any], dtype: torch.dtype | None = None, call_seed: int = 0
-) -> ReferenceRun:
+) -> ReferenceResult:
     """Runs the reference on copies of its inputs, in the dtype that the task declares or in `torch.float64`."""
     wide = dtype is torch.float64
     values = to_float64(list(inputs)) if wide else _copied_with(list(inputs))
@@ -135,7 +135,7 @@ class _OutOfPlace(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _called(model: Any, values: list[Any], call_seed: int, wide: bool) -> ReferenceRun:
+def _called(model: Any, values: list[Any], call_seed: int, wide: bool) -> ReferenceResult:
     """Calls a model that may be changed, on values that may be changed."""
     draws.seed_all(call_seed)
     with torch.no_grad(), OnDevice(home()), _float64_default() if wide else nullcontext() as mode:
@@ -143,13 +143,13 @@ def _called(model: Any, values: list[Any], call_seed: int, wide: bool) -> Refere
     return run if mode is None else replace(run, outputs=[mode.unrounded(t) for t in run.outputs])
 
 
-def outputs_of(model: Any, values: Sequence[Any]) -> ReferenceRun:
+def outputs_of(model: Any, values: Sequence[Any]) -> ReferenceResult:
     """Calls a model on values that it may change; raises what it raises."""
     given = tensors_in(values)
     before = [t._version for t in given]
     outputs = flatten_outputs(model(*values))
     changed = [i for i, (t, version) in enumerate(zip(given, before, strict=True)) if t._version != version]
-    return ReferenceRun([*outputs, *(given[i] for i in changed)], changed, _handed(outputs, given))
+    return ReferenceResult([*outputs, *(given[i] for i in changed)], changed, _handed(outputs, given))
 
 
 def _handed(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[list[int]]:

@@ -102,7 +102,7 @@ class Referee:
         self.terms = 1.0
         """The number of terms of the task's sums, as far as its FLOPs and sizes tell."""
         self.slicing: by_rows.Slicing | None = None
-        self.run: reference_runs.ReferenceRun = reference_runs.ReferenceRun([], [], [])
+        self.run: reference_runs.ReferenceResult = reference_runs.ReferenceResult([], [], [])
         """The reference's first run, without its outputs."""
         self.optional: frozenset[int] = frozenset()
         """The outputs, by number, that are inputs which only an option of torch's functions lets the reference change:
