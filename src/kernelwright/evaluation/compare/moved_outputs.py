@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, TensorBytes
+from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, SMALL_FLOATS, TensorBytes
 from kernelwright.evaluation.trials import Kept, Movement
 
 COPIED_SHARE = 0.9
@@ -41,9 +41,11 @@ class Expected:
         return [len(t.data) for t in self.honest]
 
     def words(self, number: int) -> np.ndarray | None:
-        """Returns the bits of an output's elements in the task's dtype, flat; None for elements of 16 bytes. The honest
-        output will not do: its inputs may have been moved by half a unit in the last place."""
+        """Returns the bits of an output's elements in the task's dtype, flat; None for elements of 16 bytes and for
+        8-bit floats. The honest output will not do: its inputs may have been moved by half a unit in the last place."""
         dtype = self.honest[number].dtype
+        if dtype in SMALL_FLOATS:
+            return None
         values = self.exact[number].array().reshape(-1)
         if dtype == "bfloat16":
             bits = values.astype(np.float32).view(np.uint32)

@@ -68,6 +68,14 @@ def forms_of(tensors: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
     return forms
 
 
+def bytes_to_read(given: Sequence[torch.Tensor], forms: Sequence[dict[str, Any]]) -> int:
+    """Returns the bytes that inputs take, an expanded one's once, and without what lies between a slice's rows."""
+    sizes: dict[int, int] = {}
+    for tensor, form in zip(given, forms, strict=True):
+        sizes[form["memory"]] = min(form["nbytes"], sizes.get(form["memory"], 0) + tensor.nbytes)
+    return sum(sizes.values())
+
+
 def _lazy(tensors: Iterable[torch.Tensor]) -> bool:
     return any(t.is_conj() or t.is_neg() for t in tensors)
 

@@ -14,7 +14,7 @@ import torch
 
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.trials import Movement
-from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks import reference_runs
 
 SURE_BITS = 40
 """Bits that the values of one element must have in all runs together, so that two elements differ by chance."""
@@ -26,7 +26,7 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def movements(model: Any, values: Any, call_seed: int) -> tuple[list[Movement], list[torch.Tensor]]:
     """Returns for each output what the reference has moved there, and a uint8 tensor of 1 for each moved element."""
-    outputs = task_inputs.reference_outputs(model, values, None, call_seed)
+    outputs = reference_runs.reference_outputs(model, values, None, call_seed)
     sources = [torch.full((t.numel(),), -1, dtype=torch.int64) for t in outputs]
     changed = [torch.zeros(t.numel(), dtype=torch.bool) for t in outputs]
     unchanged = [torch.zeros(t.numel(), dtype=torch.bool) for t in outputs]
@@ -68,7 +68,9 @@ def _runs(model: Any, values: Any, number: int, call_seed: int) -> tuple[list[to
         drawn.append(_drawn(given[number], low, high, generator))
         tensors = [drawn[-1] if k == number else t for k, t in enumerate(given)]
         try:
-            outputs.append(task_inputs.reference_outputs(model, wire.replace_tensors(values, tensors), None, call_seed))
+            outputs.append(
+                reference_runs.reference_outputs(model, wire.replace_tensors(values, tensors), None, call_seed)
+            )
         except Exception:  # a reference may raise anything about values that are not its own
             return [], []
     return drawn, outputs

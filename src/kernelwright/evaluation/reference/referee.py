@@ -141,7 +141,7 @@ class Referee:
         shapes = [list(t.shape) for t in given]
         dtypes = [wire.dtype_name(t.dtype) for t in given]
         call = _structure(values)
-        nbytes = [_read_bytes(given, self.forms), sum(t.nbytes for t in made)]
+        nbytes = [wire.bytes_to_read(given, self.forms), sum(t.nbytes for t in made)]
         elements = max((t.numel() for t in given), default=0)
         del values, given
         self.stride = total
@@ -152,7 +152,7 @@ class Referee:
         self.shared, handle = self.device.create(total * self.slots)
         aside = ""
         # The baseline's outputs are not compared, so a single slot needs no room for them.
-        inputs_end = places[1][0].offset if places[1] else total
+        inputs_end = self.outputs[0].offset if self.outputs else total
         aside_nbytes = total * self.slots if self.slots > 1 else max(inputs_end, devices.ALIGNMENT)
         if header["baselines"]:
             self.aside, aside = self.device.create(aside_nbytes)
@@ -554,14 +554,6 @@ def _divide(memories: list[int], made: list[torch.Tensor]) -> tuple[list[Place],
     inputs = [Place(o, "uint8", [n]) for o, n in zip(offsets[:first], memories, strict=True)]
     outputs = [Place(o, wire.dtype_name(t.dtype), list(t.shape)) for o, t in zip(offsets[first:], made, strict=True)]
     return inputs, outputs, total
-
-
-def _read_bytes(given: list[torch.Tensor], forms: list[dict[str, Any]]) -> int:
-    """Returns the bytes that inputs take, an expanded one's once, and without what lies between a slice's rows."""
-    sizes: dict[int, int] = {}
-    for tensor, form in zip(given, forms, strict=True):
-        sizes[form["memory"]] = min(form["nbytes"], sizes.get(form["memory"], 0) + tensor.nbytes)
-    return sum(sizes.values())
 
 
 _UNJUDGED = on_host.Comparison(True, 0.0, 0.0, 1.0)
