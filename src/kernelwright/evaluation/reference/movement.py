@@ -33,7 +33,8 @@ def movements(model: Any, values: Any, call_seed: int) -> tuple[list[Movement], 
     given, base = wire.tensors_of(values), 0
     for number, tensor in enumerate(given[:MOST_INPUTS]):
         drawn, runs = _runs(model, values, number, call_seed) if tensor.numel() else ([], [])
-        for k in range(len(outputs) if drawn else 0):
+        # Of inputs in one memory, one alone gets new values: other inputs then change, and other outputs follow.
+        for k in range(len(outputs) if drawn and all(len(run) == len(outputs) for run in runs) else 0):
             results = [run[k] for run in runs]
             if any(r.numel() != sources[k].numel() or r.dtype != outputs[k].dtype for r in results):
                 continue
