@@ -67,8 +67,7 @@ Distribution = Literal[
     "shifted",
     "near_one",
 ]
-"""A distribution of input values: the task's own (`own`) or one of ours. The last four are used only for tasks that a
-null kernel passes under all the others."""
+"""A distribution of input values. The last four are only for tasks that a null kernel passes under all the others."""
 
 
 def _sound(value: Any) -> Any:
