@@ -101,11 +101,28 @@ def _at_declared_size(case: Case, attempt: Attempt, limit: tuple[int, int]) -> A
     kept = [r for r in attempt.results if r.scope == "batch_reduced" and r.passed]
     if trial.workload.scope == "reduced" and kept:
         attempt.failed = _specialised(case, failed, trial, "it is right where only the batch is smaller")
-    elif case.reading.advice.sizes & trial.workload.constants.keys():
-        attempt.failed = _specialised(
-            case, failed, trial, "the code holds the declared size, which is too large to run here"
-        )
+    elif held := case.reading.advice.sizes & trial.workload.constants.keys():
+        _where_sizes_are_kept(case, attempt, frozenset(held))
     return attempt
+
+
+def _where_sizes_are_kept(case: Case, attempt: Attempt, held: frozenset[str]) -> None:
+    """Decides about code that holds declared sizes, such as a tile's: it is specialised only if it is right where these
+    sizes, by the names `held`, keep their declared values."""
+    failed, trial = attempt.failed, attempt.trial
+    assert failed is not None and trial is not None
+    names = ", ".join(sorted(held))
+    keeping = [w for w in (*case.plan.workloads, *case.plan.long) if w.constants and not held & w.constants.keys()]
+    if keeping:
+        size = min(keeping, key=lambda w: w.elements)
+        again = run(case, [Trial(size, "own", trial.weight_seed, trial.input_seed)])
+        attempt.build_seconds += again.build_seconds
+        if again.failed is None:
+            attempt.failed = _specialised(case, failed, trial, f"it is right with the declared {names}")
+            return
+        if not again.undecided():
+            return
+    attempt.failed = _specialised(case, failed, trial, f"the code holds the declared {names}, too large to run here")
 
 
 def _specialised(case: Case, failed: Failed, trial: Trial, why: str) -> Failed:
