@@ -43,14 +43,7 @@ class Expected:
     def words(self, number: int) -> np.ndarray | None:
         """Returns the bits of an output's elements in the task's dtype, flat; None for elements of 16 bytes and for
         8-bit floats. The honest output will not do: its inputs may have been moved by half a unit in the last place."""
-        dtype = self.honest[number].dtype
-        if dtype in SMALL_FLOATS:
-            return None
-        values = self.exact[number].array().reshape(-1)
-        if dtype == "bfloat16":
-            bits = values.astype(np.float32).view(np.uint32)
-            return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-        return _words(np.ascontiguousarray(values.astype(dtype)).tobytes(), ITEM_SIZES[dtype])
+        return _rounded(self.exact[number], self.honest[number].dtype)
 
 
 def moved_by_operators(
@@ -83,7 +76,8 @@ def moved_by_operators(
             return f"output {k} holds {by_operators(made[k])} elements that torch's operators moved there from inputs"
         carried = made[k].get("carried", 0)
         want = expected.words(k) if enough[k] or carried > few else None
-        if want is not None and (how := _undone(want, one, moved(), carried if carried > few else 0)):
+        dtype = expected.honest[k].dtype
+        if want is not None and (how := _undone(want, dtype, one, moved(), carried if carried > few else 0)):
             return f"output {k} is what torch's operators moved: {how}"
     return ""
 
@@ -93,7 +87,7 @@ def by_operators(made: dict[str, int]) -> int:
     return made.get("moved", 0) + made.get("given", 0)
 
 
-def _undone(want: np.ndarray, known: Movement, kept: Kept, carried: int) -> str:
+def _undone(want: np.ndarray, dtype: str, known: Movement, kept: Kept, carried: int) -> str:
     """Tells what kernels have left to operators of an output, of which operators have moved `carried` elements after
     kernels had stored them; empty if kernels did the work."""
     if kept.full:
@@ -101,7 +95,7 @@ def _undone(want: np.ndarray, known: Movement, kept: Kept, carried: int) -> str:
     if how := _longer(want, known, kept.inputs, COARSE):
         return f"kernels only copied it {how}"
     by_way = not carried and _longer(want, known, kept.carried, COARSE)
-    if (carried or by_way) and not _longer(want, known, kept.sources, FINER, carried):
+    if (carried or by_way) and not _longer(want, known, _cast(kept.sources, dtype), FINER, carried):
         return "kernels had only copied inputs for them"
     return ""
 
@@ -121,6 +115,27 @@ def _longer(want: np.ndarray, known: Movement, memory: Sequence[TensorBytes], ti
         if found >= COPIED_SHARE * min(least or total, total) and pieces * times * total < known.pieces * found:
             return f"in {pieces} pieces, where the task has {known.pieces}"
     return ""
+
+
+def _cast(stored: Sequence[TensorBytes], dtype: str) -> list[TensorBytes]:
+    """Returns what kernels had stored in an output's dtype: an operator that casts it leaves it where it was."""
+    cast = []
+    for one in stored:
+        words = None if one.dtype in (dtype, *SMALL_FLOATS) else _rounded(one, dtype)
+        cast.append(one if words is None else TensorBytes(words.tobytes(), dtype, one.shape))
+    return cast
+
+
+def _rounded(tensor: TensorBytes, dtype: str) -> np.ndarray | None:
+    """Returns the bits of a tensor's elements in a dtype, flat; None for elements of 16 bytes and for 8-bit floats."""
+    if dtype in SMALL_FLOATS:
+        return None
+    values = tensor.array().reshape(-1)
+    if dtype == "bfloat16":
+        bits = values.astype(np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    with np.errstate(all="ignore"):
+        return _words(np.ascontiguousarray(values.astype(dtype)).tobytes(), ITEM_SIZES[dtype])
 
 
 def _words(data: bytes | bytearray | memoryview, size: int) -> np.ndarray | None:

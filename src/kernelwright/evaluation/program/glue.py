@@ -43,20 +43,20 @@ class Snapshots:
     carried: list[torch.Tensor] = field(default_factory=list)
     """Blocks into which operators had moved what kernels had stored, when a kernel was launched."""
     sources: list[torch.Tensor] = field(default_factory=list)
-    """What kernels had stored, as it was when operators moved it."""
+    """What kernels had stored, as it was when operators moved it: flat, in the dtype of the moved tensor."""
     full: bool = False
     """True if a copy did not fit into `SNAPSHOT_BYTES`."""
 
     def keep(self, among: list[torch.Tensor], memory: torch.Tensor) -> None:
         """Adds a copy of memory to a list."""
-        self.full |= self.nbytes + memory.numel() > SNAPSHOT_BYTES
+        self.full |= self.nbytes + memory.nbytes > SNAPSHOT_BYTES
         if not self.full:
             among.append(memory.clone())
 
     @property
     def nbytes(self) -> int:
         """Returns the bytes of all copies."""
-        return sum(t.numel() for t in (*self.inputs, *self.carried, *self.sources))
+        return sum(t.nbytes for t in (*self.inputs, *self.carried, *self.sources))
 
 
 @dataclass
@@ -210,7 +210,7 @@ class Glue:
                 strides = view.stride()
                 order = sorted(range(view.dim()), key=lambda axis: -strides[axis])
                 there = view if view.is_contiguous() else view.permute(order)
-                self.work.moved.keep(self.work.moved.sources, _bytes(there))
+                self.work.moved.keep(self.work.moved.sources, there.reshape(-1))
 
     def keep_moved(self) -> None:
         """Keeps copies of the blocks into which operators have moved anything since the last launch."""
@@ -247,11 +247,6 @@ class Glue:
         if key not in self._generators:
             self._generators[key] = torch.Generator().manual_seed(int(seed))
         return self._generators[key]
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.contiguous().reshape(-1)
-    return torch.view_as_real(flat).reshape(-1).view(torch.uint8) if flat.is_complex() else flat.view(torch.uint8)
 
 
 def _operator(name: str) -> Any:
