@@ -418,3 +418,66 @@ def test_a_file_without_python_is_told_how_it_was_called(evaluator: Evaluator) -
     assert result.verdict == "runtime_error"
     assert "forward is called with 1 inputs, 1 weights and 1 constructor arguments" in result.reason
     assert "(line" not in result.reason and all(f.line is None for f in result.findings)
+
+
+TILED_TASK = """
+import torch
+import torch.nn as nn
+batch, inner, outer = 4096, 2048, 2048
+class Model(nn.Module):
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outer, inner))
+    def forward(self, x):
+        return x @ self.weight.t()
+def get_inputs():
+    return [torch.randn(batch, inner)]
+def get_init_inputs():
+    return [inner, outer]
+"""
+TILED = '''
+import torch
+import torch.nn as nn
+from kernelwright.cuda import Module
+kernels = Module(r"""
+#define CHUNK 2048
+extern "C" __global__ void go(const float* x, const float* w, float* y, int m, int k, int n) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= m * n) return;
+  float s = 0.f;
+  for (int c = 0; c < {k}; c += CHUNK)
+    for (int j = c; j < c + CHUNK && j < {k}; ++j) s += x[i / n * {k} + j] * w[i % n * {k} + j];
+  y[i] = s * {factor};
+}}
+""")
+class ModelNew(nn.Module):
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outer, inner))
+    def forward(self, x):
+        y = torch.empty(x.shape[0], self.weight.shape[0], device=x.device)
+        kernels.go[(y.numel() + 127) // 128, 128](x, self.weight, y, x.shape[0], x.shape[1], y.shape[1])
+        return y
+'''
+
+
+@pytest.mark.parametrize(
+    ("extent", "factor", "verdict"),
+    [
+        ("k", "1.f", "correct"),
+        ("2048", "1.f", "unsupported"),
+        ("2048", "1.01f", "runtime_error"),
+        ("k", "1.01f", "wrong"),
+    ],
+)
+def test_a_size_in_the_code_is_no_excuse_for_a_wrong_kernel(
+    evaluator: Evaluator, extent: str, factor: str, verdict: str
+) -> None:
+    """The code holds a declared size that every derived size reduces, as an extent or as the length of a tile."""
+    task = Task(task_id="tiled", source=TILED_TASK)
+    options = EvalOptions(seed=7, timeout=20, small_sizes=True)
+    result = evaluator.evaluate(task, python(TILED.format(k=extent, factor=factor)), options)
+    assert result.verdict == verdict, result.reason
+    assert verdict != "unsupported" or result.reason.startswith(
+        "shape-specialised: it is right with the declared inner"
+    )

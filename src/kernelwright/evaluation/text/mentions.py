@@ -7,6 +7,7 @@ length.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
 _STREAMS = re.compile(r"StreamCreate|getStreamFromPool|StreamPerThread|\bStream\s*\(")
@@ -15,12 +16,13 @@ _PYTHON_FUNCTION = re.compile(r"\bdef\s+(\w+)\s*\(")
 _BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*\)")
 _GLOBAL_OR_END = re.compile(r"\b__global__\b|[;{(]")
 _LAST_WORD = re.compile(r"\w+")
-_NUMBERS_ONLY = re.compile(r"(?:\w+[ \t]*=)?[\d\s,()*+-]*(?:#.*)?")
+_NUMBERS_ONLY = re.compile(r"(?:[\w, \t]+=)?[\d_\s,()*+-]*(?:#.*)?")
 _COMMENT = re.compile(r"(#(?!define)|//).*")
 _THREAD_COUNT = re.compile(r"thread|block|tile|warp|launch", re.IGNORECASE)
 _SMALL = re.compile(r"(?<![\w.])(?:10[01]\d|102[0-4]|[1-9]\d{0,2})(?![\w.])")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-_CONSTANT = re.compile(r"(?m)^(\w+)[ \t]*=[ \t]*(\d+)")
+_CONSTANTS = re.compile(r"(\w[\w, \t]*)=[ \t]*(\d[\d_, \t]*)(?:#.*)?")
+"""One constant, or several as `a, b = 1, 2`."""
 
 
 def starts_programs(text: str) -> bool:
@@ -68,4 +70,16 @@ def declared_sizes(text: str, reference: str) -> frozenset[str]:
         # A number up to 1024 on a line with these words is a thread count: equal to a size by chance, not a copy of it.
         code = _SMALL.sub("", code) if _THREAD_COUNT.search(code) else code
         numbers |= set(_NUMBER.findall(code))
-    return frozenset(name for name, value in _CONSTANT.findall(reference) if int(value[:40]) >= 64 and value in numbers)
+    held = {int(number[:40]) for number in numbers}
+    return frozenset(name for name, value in _constants(reference) if value >= 64 and value in held)
+
+
+def _constants(reference: str) -> Iterator[tuple[str, int]]:
+    """Yields the names and values of a reference's constants."""
+    for line in reference.splitlines():
+        if (match := _CONSTANTS.fullmatch(line)) is None:
+            continue
+        names, values = ([part.strip() for part in group.split(",")] for group in match.groups())
+        for name, value in zip(names, values, strict=False):
+            if value[:1].isdigit():
+                yield name, int(value[:40].rstrip("_").replace("_", ""))
