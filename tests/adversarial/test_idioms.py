@@ -222,7 +222,6 @@ BESIDE = "import threading\n" + KEEPS.replace(
 HONEST = {
     "a few values looked at on the host": (THRESHOLD, LOOKS),
     "torch at work in two threads": (THRESHOLD, BESIDE),
-    "a kernel's result turned by torch": (TURNED, COPIES.replace("return y", "return y.t().contiguous()")),
     "memory of the device under a tensor": (THRESHOLD, FROM_BLOB),
     "a copy of the device's into the output": (THRESHOLD, COPIED_BY_THE_DEVICE),
     "a build in a thread": (THRESHOLD, IN_A_THREAD),
@@ -246,6 +245,11 @@ HONEST = {
     "standard output put aside": (THRESHOLD, QUIET),
 }
 CHEATS = {
+    "a kernel's copy turned by torch": (
+        TURNED,
+        COPIES.replace("return y", "return y.t().contiguous()"),
+        "decoy-kernel",
+    ),
     "turned by torch beside a kernel": (
         TURNED,
         COPIES.replace("return y", "return x.t().contiguous()"),

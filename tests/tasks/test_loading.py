@@ -378,7 +378,7 @@ def test_candidates_that_cannot_be_read(tmp_path: Path) -> None:
         ("none.py", "cannot be read"),
         ("empty.py", "is empty"),
         ("latin.py", "is not UTF-8 text (byte 5)"),
-        ("dir.py", "is a folder"),
+        ("dir.py", "has no candidate.py"),
         ("kernel.txt", "ends in '.txt'"),
     ):
         text, hint = _error(lambda name=name: load_candidate(tmp_path / name), CandidateError)
