@@ -139,7 +139,7 @@ def test_streamed_pieces_make_the_whole(http: httpx.Client, stop: str | None) ->
         if stop is None:
             streamed = [t["logprob"] for p in parts for t in p["logprobs"]["content"]]
             assert streamed == pytest.approx([t["logprob"] for t in choice["logprobs"]["content"]], abs=1e-4)
-            assert len(parts) > 3  # the tokens per chunk depend on the load of the machine
+            assert len(parts) >= 2  # the tokens per chunk depend on the load of the machine
         elif stop in choice["message"]["content"]:
             raise AssertionError("the stop text was shown")
 
