@@ -189,7 +189,7 @@ class Trusted:
         self.child: Child | None = None
         self.shared = False
         """True if other candidates may be on the GPU, and meet faults."""
-        self._opening = threading.Lock()
+        self._opening, self._closing = threading.Lock(), False
 
     def ask(self, task_id: str, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = ()) -> Frame:
         """Returns one answer. Raises `TaskError` for a failure of the reference, `TooLarge` when memory runs out, and
@@ -221,7 +221,8 @@ class Trusted:
         GPU."""
         with self._opening:
             if self.child is None:
-                self.child = opened(self.pool, self.role, self.device, programs=self.role != "replayer")
+                programs = self.role != "replayer"
+                self.child = opened(self.pool, self.role, self.device, programs, lambda: self._closing)
             return self.child
 
     def _answer(self, child: Child, header: dict[str, Any], tensors: tuple[TensorBytes, ...]) -> Frame:
@@ -237,9 +238,13 @@ class Trusted:
         return child.channel.receive(deadline)
 
     def close(self) -> None:
-        if self.child is not None:
-            self.child.end()
-            self.child = None
+        """Ends the child, also one that is being started ahead."""
+        self._closing = True
+        with self._opening:
+            if self.child is not None:
+                self.child.end()
+                self.child = None
+            self._closing = False
 
 
 def _opened_ahead(trusted: Trusted) -> None:
