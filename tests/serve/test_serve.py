@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -124,6 +125,12 @@ def test_several_answers_with_log_probs(http: httpx.Client, worker: GenerationWo
     assert http.post("/v1/chat/completions", json=body).json()["choices"] == reply["choices"]
 
 
+def pieces(http: httpx.Client, body: dict[str, Any], index: int) -> list[dict[str, Any]]:
+    """Returns the streamed parts of one choice."""
+    chunks = events(http, "/v1/chat/completions", body)
+    return [c["choices"][0] for c in chunks if c["choices"] and c["choices"][0]["index"] == index]
+
+
 @pytest.mark.parametrize("stop", [None, "e"])
 def test_streamed_pieces_make_the_whole(http: httpx.Client, stop: str | None) -> None:
     body = {**CHAT, "n": 2, "max_tokens": 40, "stop": stop, "logprobs": stop is None}
@@ -139,7 +146,9 @@ def test_streamed_pieces_make_the_whole(http: httpx.Client, stop: str | None) ->
         if stop is None:
             streamed = [t["logprob"] for p in parts for t in p["logprobs"]["content"]]
             assert streamed == pytest.approx([t["logprob"] for t in choice["logprobs"]["content"]], abs=1e-4)
-            assert len(parts) >= 2  # the tokens per chunk depend on the load of the machine
+            # The load of the machine decides how many tokens a chunk has, so a busy one may need several answers.
+            again = (pieces(http, body, index) for _ in range(9))
+            assert any(len(one) > 3 for one in itertools.chain([parts], again))
         elif stop in choice["message"]["content"]:
             raise AssertionError("the stop text was shown")
 
