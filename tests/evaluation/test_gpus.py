@@ -284,7 +284,10 @@ def test_a_task_that_lacks_memory_with_the_whole_gpu_is_judged_without_other_pro
 
 def test_no_runner_is_opened_before_one_is_asked_for(gpu: Gpu) -> None:
     """Most candidates go by their programs."""
-    time.sleep(0.2)
-    assert gpu._spares.empty() and not gpu._primed
+    assert gpu._ordered == 0
+    for _ in range(2):
+        gpu.runner().end()
+        assert gpu._ordered == len(gpu._makers) + 1
+    gpu._end_spares()
     gpu.runner().end()
-    assert gpu._primed
+    assert gpu._ordered == len(gpu._makers) + 1, "those that were being opened meanwhile count"

@@ -308,8 +308,9 @@ class Gpu:
         self._free, self._left = list(self._seats), threading.Condition()
         self._next = threading.Lock()
         self._spares: queue.Queue[Child | HarnessError] = queue.Queue()
-        self._wanted, self._primed = threading.Semaphore(0), False
-        """Spare runners to open; none before the first runner is asked for, since programs need none."""
+        self._wanted, self._ordered = threading.Semaphore(0), 0
+        """Spare runners to open, and the number that is spare or being opened; none before the first runner is asked
+        for, since programs need none."""
         self._closed = False
         self._makers = [threading.Thread(target=self._make, daemon=True) for _ in range(makers)]
         for thread in self._makers:
@@ -341,9 +342,13 @@ class Gpu:
         if programs or streams:
             return self._open(programs, streams)
         with self._left:
-            missing, self._primed = 1 if self._primed else len(self._makers) + 2, True
-        self._wanted.release(missing)
+            missing = len(self._makers) + 2 - self._ordered  # one for this caller
+            self._ordered += missing
+        for _ in range(missing):
+            self._wanted.release()
         found = self._spares.get()
+        with self._left:
+            self._ordered -= 1
         if isinstance(found, HarnessError):
             raise found
         return found
@@ -395,10 +400,10 @@ class Gpu:
 
     def _end_spares(self) -> None:
         """Ends the spare runners; the next that is asked for opens others."""
-        with self._left:
-            self._primed = False
         while not self._spares.empty():
             left = self._spares.get()
+            with self._left:
+                self._ordered -= 1
             if isinstance(left, Child):
                 left.end()
 
