@@ -208,6 +208,11 @@ def test_the_reference_tells_what_it_only_moves(forward: Any, values: list[Any],
         assert (found.unchanged, found.rearranged, found.computed) == told
 
 
+def test_the_largest_integers_are_moved() -> None:
+    values = torch.full((5,), torch.iinfo(torch.int64).max)
+    assert movements(Reference(torch.clone), [values], 5)[0][0].computed == 0
+
+
 @pytest.mark.parametrize("forward", [torch.relu, lambda x: torch.nn.functional.max_pool2d(x[None], 2)])
 def test_a_chosen_value_is_computed(forward: Any) -> None:
     assert movements(Reference(forward), [FLOATS], 5)[0][0].computed > 0

@@ -21,6 +21,8 @@ SURE_BITS = 40
 MOST_RUNS = 48
 """The most runs for one input; truth values have one bit a run."""
 MOST_INPUTS = 16
+_MOST = (1 << 63) - 2
+"""The largest integer that is drawn, since torch draws below a bound of 64 bits."""
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -81,13 +83,14 @@ def _range(tensor: torch.Tensor) -> tuple[float, float, float]:
     """Returns the least and the largest finite value of a tensor, and the bits of one drawn between them."""
     if tensor.dtype is torch.bool:
         return 0, 1, 1
+    if not tensor.is_floating_point() and not tensor.is_complex():
+        least, most = (min(int(n), _MOST) for n in tensor.to(torch.int64).aminmax())
+        return least, most, max(1.0, math.log2(most - least + 1))
     wide = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).double()
     finite = wide[wide.isfinite()]
     low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)
-    if tensor.is_floating_point() or tensor.is_complex():
-        precise = -math.log2(torch.finfo(tensor.dtype).eps)
-        return low, high if high > low else low + 1, max(1, precise - 3)
-    return low, high, max(1.0, math.log2(high - low + 1))
+    precise = -math.log2(torch.finfo(tensor.dtype).eps)
+    return low, high if high > low else low + 1, max(1, precise - 3)
 
 
 def _drawn(tensor: torch.Tensor, low: float, high: float, generator: torch.Generator) -> torch.Tensor:
@@ -103,7 +106,7 @@ def _drawn(tensor: torch.Tensor, low: float, high: float, generator: torch.Gener
 
 def _words(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the bits of each element as an int64, in row-major order."""
-    flat = tensor.detach().resolve_conj().contiguous().reshape(-1)
+    flat = tensor.contiguous().reshape(-1)
     if flat.element_size() == 16:
         pairs = flat.view(torch.int64).reshape(-1, 2)
         return pairs[:, 0] * _FACTOR + pairs[:, 1]
