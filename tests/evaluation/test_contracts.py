@@ -90,6 +90,36 @@ def test_views_of_one_tensor_share_its_memory(evaluator: Evaluator) -> None:
     assert judged(evaluator, reference, text).verdict == "correct"
 
 
+LAZY = "torch.randn(N, dtype=torch.complex64).conj()"
+NEGATED = (
+    "__global__ void k(const float* x, float* y, int n) { " + INDEX + " y[i] = i % 2 ? -x[i / 2] : x[i / 2]; }"
+    "torch::Tensor f(torch::Tensor x) { int n = 2 * x.numel(); auto y = torch::empty({n / 2, 2}, x.options());"
+    "k<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n); return y; }"
+)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "text"),
+    [
+        (f"{LAZY}.imag", "return x * 2", doubled("torch::empty(x.sizes(), x.options())", source="x.contiguous()")),
+        (
+            LAZY,
+            "return torch.view_as_real(x.resolve_conj()) * 2",
+            doubled("torch::empty_like(x)", "return extension.f(torch.view_as_real(x.resolve_conj()))"),
+        ),
+        (
+            "torch.randn(N)",
+            "return torch.complex(x, x).conj()",
+            candidate(NEGATED, ONE, "return torch.view_as_complex(extension.f(x))"),
+        ),
+    ],
+    ids=["negated input", "conjugate input", "conjugate output"],
+)
+def test_values_that_torch_marks_are_judged(evaluator: Evaluator, inputs: str, body: str, text: str) -> None:
+    found = judged(evaluator, task(inputs, body), text)
+    assert found.verdict == "correct", found.reason
+
+
 def rounded(value: str) -> str:
     kernel = f"#include <cuda_fp8.h>\n__global__ void k(const float* x, unsigned char* y, int n) {{ {INDEX} "
     kernel += f"y[i] = __nv_cvt_float_to_fp8({value}, __NV_SATFINITE, __NV_E4M3); }}\n{ONE} {{ int n = x.numel(); "

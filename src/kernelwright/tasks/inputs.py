@@ -67,7 +67,12 @@ def inputs_from(namespace: Namespace, source: Draws) -> list[Any]:
     for number, tensor in enumerate(tensors_in(values)):
         refuse_other_kinds(tensor, f"input {number}")
     source.plain = [source.drew(t) for t in tensors_in(values)]
-    return [map_tensors(v, torch.Tensor.detach) for v in values]
+    return [map_tensors(v, resolved) for v in values]
+
+
+def resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor whose memory holds its values, where torch has conjugated or negated it by a mark alone."""
+    return tensor.detach().resolve_conj().resolve_neg()
 
 
 _CARRIED = frozenset(

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from kernelwright.errors import TaskError
 from kernelwright.tasks import draws, metric, storages
 from kernelwright.tasks.draws import OnDevice, draw_key
-from kernelwright.tasks.inputs import home, map_tensors, refuse_other_kinds, replaced_all, tensors_in
+from kernelwright.tasks.inputs import home, map_tensors, refuse_other_kinds, replaced_all, resolved, tensors_in
 
 
 def to_float64(value: Any) -> Any:
@@ -199,7 +199,7 @@ def flatten_outputs(value: Any) -> list[torch.Tensor]:
         return []
     if isinstance(value, torch.Tensor):
         refuse_other_kinds(value, "an output")
-        return [value.detach().as_subclass(torch.Tensor)]
+        return [resolved(value).as_subclass(torch.Tensor)]
     if isinstance(value, (bool, int, float)):
         return [torch.tensor(value)]
     if isinstance(value, dict):

@@ -83,7 +83,6 @@ def copies(
         for n in part.numbers:
             tensor = given[n]
             made[n] = flat.as_strided(tensor.shape, tensor.stride(), part.offset(tensor))
-            made[n] = made[n].conj() if tensor.is_conj() else made[n]
     return made
 
 

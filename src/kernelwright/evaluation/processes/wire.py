@@ -27,7 +27,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 def pack_tensor(tensor: torch.Tensor, data: bytes | None = None) -> TensorBytes:
     """Returns a tensor's shape, dtype and bytes in row-major order."""
     if data is None:
-        flat = tensor.detach().contiguous().reshape(-1)
+        flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
         data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
     return TensorBytes(data, dtype_name(tensor.dtype), tuple(tensor.shape))
 
