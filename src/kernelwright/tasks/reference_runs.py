@@ -232,6 +232,10 @@ _NOISE = {torch.float64: 2.0**-48, torch.float32: 2.0**-19, torch.bfloat16: 2.0*
 """Relative noise of nearby inputs, per dtype. For float32 it is about the backward error of a sequential sum of some
 thousand terms. At every dtype it is far below the rounding of the next lower precision."""
 
+_PARTING = 2.0**-40
+"""The noise that parts equal values, relative to the size of their tensor: above the rounding of float64, and far below
+the differences of values that are not equal."""
+
 
 def round_significant(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the values rounded to the significant bits of the precision below the tensor's dtype; same dtype."""
@@ -368,6 +372,22 @@ def nearby_outputs(
 def nudged_outputs(model: Any, inputs: Sequence[Any], call_seed: int) -> list[torch.Tensor]:
     """Returns float64 outputs on inputs and weights moved by one unit round-off of their dtype (`_nudge`)."""
     return _run_changed(model, inputs, _nudge, call_seed)
+
+
+def parted_outputs(model: Any, inputs: Sequence[Any], call_seed: int) -> list[torch.Tensor]:
+    """Returns float64 outputs on inputs and weights moved by `_PARTING` of their tensor's size, so that equal values,
+    zeros included, become different ones."""
+
+    def part(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype not in _BITS:
+            return tensor
+        wide = tensor.to(torch.float64)
+        generator = torch.Generator(wide.device).manual_seed(tensor.numel())
+        noise = torch.randn(wide.shape, generator=generator, dtype=torch.float64, device=wide.device)
+        size = wide.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()
+        return wide + _PARTING * torch.where(size > 0, size, 1.0) * noise
+
+    return _run_changed(model, inputs, part, call_seed)
 
 
 def _run_changed(
