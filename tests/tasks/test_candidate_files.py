@@ -39,6 +39,25 @@ def test_a_candidate_that_loads_files_has_them(tmp_path: Path) -> None:
     assert load_candidate(tmp_path).language == "cuda"
 
 
+@pytest.mark.parametrize(
+    ("text", "loads"),
+    [
+        ("from torch.utils.cpp_extension import (\n    load,\n    load_inline,\n)\n", True),
+        ("import torch.utils.cpp_extension as ext\next.load('e', ['a.cu'])\n", True),
+        ("from torch.utils import cpp_extension as ext\next.load('e', ['a.cu'])\n", True),
+        ("import torch\ntorch.utils.cpp_extension.load('e', ['a.cu'])\n", True),
+        (INLINE.replace("'')", "'', extra_include_paths=['.'])"), True),
+        (INLINE + "more = {'extra_include_paths': ['.']}\n", True),
+        (INLINE + "import torch\nstate = torch.load('w.pt')  # cpp_extension: no load\n", False),
+        ("from torch.utils.cpp_extension import load_inline  # does not load files\n", False),
+        ("from torch.utils.cpp_extension import load, (\n", False),
+    ],
+)
+def test_files_come_along_where_the_code_loads_them(tmp_path: Path, text: str, loads: bool) -> None:
+    _folder(tmp_path, {"candidate.py": text, "a.cu": "int a;\n"})
+    assert _names(tmp_path) == ["candidate.py", *(["a.cu"] if loads else [])]
+
+
 def test_an_inline_candidate_has_no_other_file(tmp_path: Path) -> None:
     _folder(tmp_path, {"candidate.py": INLINE, "other.cu": "int a;\n"})
     assert _names(tmp_path / "candidate.py") == ["candidate.py"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernelwright import syntax
 from kernelwright.errors import CandidateError
 from kernelwright.records import SourceFile
 from kernelwright.tasks.files import read_text
@@ -15,7 +17,6 @@ MAX_FILES = 256
 MAX_CHARACTERS = 4 << 20
 CODE_SUFFIXES = frozenset(".cu .cuh .cpp .cc .cxx .c .h .hh .hpp .hxx .inl .inc".split())
 _SKIPPED = frozenset("build dist __pycache__ node_modules venv site-packages".split())
-_LOADS = re.compile(r"\bcpp_extension\b[^\n]*\bload\b(?!_)|\bcpp_extension\s*\.\s*load\b(?!_)|\bextra_include_paths\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"', re.MULTILINE)
 
 
@@ -45,7 +46,7 @@ def files_beside(main: Path, text: str) -> tuple[SourceFile, ...]:
     if main.suffix != ".py":
         wanted = _QUOTED_INCLUDE.search(text) is not None
     else:
-        wanted = setup or _LOADS.search(text) is not None
+        wanted = setup or _loads(text)
     if not wanted:
         return ()
     found: list[SourceFile] = []
@@ -64,6 +65,30 @@ def files_beside(main: Path, text: str) -> tuple[SourceFile, ...]:
         room -= len(content)
         found.append(SourceFile(path=path.relative_to(folder).as_posix(), content=content))
     return tuple(found)
+
+
+def _loads(text: str) -> bool:
+    """Tells whether Python code uses torch's `cpp_extension.load`, or headers of its own (`extra_include_paths`)."""
+    if "cpp_extension" not in text:
+        return False
+    try:
+        tree = syntax.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    modules = {"cpp_extension"}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            modules |= {a.asname for a in node.names if a.asname and a.name.rpartition(".")[2] == "cpp_extension"}
+    return any(_is_load(node, modules) for node in ast.walk(tree))
+
+
+def _is_load(node: ast.AST, modules: set[str]) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        module = (node.module or "").rpartition(".")[2]
+        return module == "cpp_extension" and any(a.name in ("load", "*") for a in node.names)
+    if isinstance(node, ast.Attribute) and node.attr == "load":
+        return getattr(node.value, "id", getattr(node.value, "attr", None)) in modules
+    return "extra_include_paths" in (getattr(node, "arg", None), getattr(node, "value", None))
 
 
 def _too_many(main: Path, what: str) -> CandidateError:
