@@ -59,8 +59,7 @@ def _cover_one(case: Case, attempt: Attempt, size: Workload, trial: Trial) -> No
     attempt.coverage[size.name] = SizeCoverage(name=size.name, reason=why_not)
     sampled = case.options.sample_large and size.elements <= MOST_SAMPLED
     if sampled and attempt.launches and case.candidate.language in DRIVES_A_DEVICE:
-        reference = size.elements / ELEMENTS_A_SECOND + size.flops / FLOPS_A_SECOND
-        values = large_sizes.ReferenceRun(MOST_REAL, whole=reference <= SECONDS)
+        values = large_sizes.ReferenceRun(MOST_REAL, whole=_reference_seconds(size) <= SECONDS)
         sample(case, attempt, size, trial, why_not, values)
 
 
@@ -74,8 +73,11 @@ def seconds(work: Sequence[tuple[Workload, int]], size: Workload) -> float:
         return float("inf")
     units, instructions = max(known)
     expected = instructions / units * (size.elements + size.flops)
-    reference = size.elements / ELEMENTS_A_SECOND + size.flops / FLOPS_A_SECOND
-    return expected / INSTRUCTIONS_A_SECOND + reference
+    return expected / INSTRUCTIONS_A_SECOND + _reference_seconds(size)
+
+
+def _reference_seconds(size: Workload) -> float:
+    return size.elements / ELEMENTS_A_SECOND + size.flops / FLOPS_A_SECOND
 
 
 def _too_much(case: Case, attempt: Attempt, size: Workload) -> str:
