@@ -14,13 +14,6 @@ struct LineSum {
   u64 issued = 0, threads = 0, doubles = 0, special = 0, barriers = 0;
 };
 
-// The opcode of a PTX instruction without its guard: `add.rn.f32`.
-string_view opcode(string_view text) {
-  if (!text.empty() && text[0] == '@') text.remove_prefix(std::min(text.find(' '), text.size()));
-  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
-  return text.substr(0, text.find_first_of(" \t;"));
-}
-
 bool starts(string_view text, std::initializer_list<const char*> heads) {
   return std::any_of(heads.begin(), heads.end(), [&](string_view h) { return text.substr(0, h.size()) == h; });
 }
@@ -56,7 +49,7 @@ string Watch::line_work() const {
     u32 line = found->second;
     if (first) {
       LineSum& sum = lines[line];
-      string_view op = opcode(text);
+      string_view op = opcode_of(text);
       sum.issued += (u64)issued, sum.threads += (u64)threads;
       if (meta[i].cls == Class::Double) sum.doubles += (u64)issued;
       if (starts(op, {"ex2.", "lg2.", "sin.", "cos.", "tanh.", "rcp.", "rsqrt.", "sqrt.", "div."}))
