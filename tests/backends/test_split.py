@@ -130,21 +130,21 @@ PIECES += ["/*", "*/", "//", "\\", "=", "::", "struct", "extern", "x", "1", ",",
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.sampled_from(PIECES), max_size=40))
-def test_any_text_is_split_or_refused(pieces: list[str]) -> None:
+@given(st.lists(st.sampled_from(PIECES), max_size=40), st.booleans())
+def test_any_text_is_split_or_refused(pieces: list[str], whole: bool) -> None:
     try:
-        split(" ".join(pieces))
+        split(" ".join(pieces), whole=whole).device_for("")
     except UnsupportedSource:
         pass
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from(WRAPPERS), st.integers(0, 3000), st.integers(0, 40), st.sampled_from(PIECES))
-def test_damaged_candidates_are_split_or_refused(wrapper, start: int, length: int, piece: str) -> None:  # type: ignore[no-untyped-def]
+@given(st.sampled_from(WRAPPERS), st.integers(0, 3000), st.integers(0, 40), st.sampled_from(PIECES), st.booleans())
+def test_damaged_candidates_are_split_or_refused(wrapper, start: int, length: int, piece: str, whole: bool) -> None:  # type: ignore[no-untyped-def]
     source = wrapper.cuda
     start %= len(source)
     try:
-        split(source[:start] + piece + source[start + length :])
+        split(source[:start] + piece + source[start + length :], whole=whole).device_for("")
     except UnsupportedSource:
         pass
 
@@ -166,3 +166,21 @@ def test_less_than_signs_that_close_nowhere_are_not_followed_to_the_end() -> Non
     assert tokens.looks <= 600 * len(signs)
     closed = tokenize("a<" + "b, " * 100 + "c>")
     assert matching_angle(closed, 1, len(closed)) == len(closed) - 1
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "struct A",
+        "class",
+        "enum",
+        "typedef struct",
+        "struct A { int f(",
+        "struct A { int (",
+        "template <class T> struct",
+        "int f() { [",
+    ],
+)
+def test_a_program_that_breaks_off_is_split(end: str) -> None:
+    kernel = "__global__ void k(int* p) { p[0] = 1; }\n"
+    assert "k" in split(kernel + end, whole=True).device_for("")

@@ -111,7 +111,9 @@ def unknown_name(found: Sequence[DeviceLambda], log: str, host: str, functions: 
 
 def _parts(tokens: list[Token], k: int, stop: int) -> _Parts | None:
     """Returns the device lambda that opens at `k`, or None."""
-    if tokens[k].text != "[" or tokens[k].kind != "punct" or tokens[k + 1].text == "[":  # e.g. [[nodiscard]]
+    if tokens[k].text != "[" or tokens[k].kind != "punct" or k + 1 == len(tokens):
+        return None
+    if tokens[k + 1].text == "[":  # e.g. [[nodiscard]]
         return None
     closing = matching(tokens, k, stop)
     at = closing + 1

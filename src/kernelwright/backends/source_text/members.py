@@ -44,8 +44,11 @@ class MemberReader:
         tokens, out = self.tokens, [""]
         position = tokens[start].start
         body = next((k for k in range(start, stop) if tokens[k].text == "{"), None)
-        found = self._functions(body + 1, matching(tokens, body, stop)) if body is not None else ()
-        for member in sorted([*found, *(self._declared(body + 1, stop) if whole and body is not None else ())]):
+        found: list[Member] = []
+        if body is not None:
+            end = matching(tokens, body, stop)
+            found = [*self._functions(body + 1, end), *(self._declared(body + 1, end) if whole else ())]
+        for member in sorted(found):
             first, end = tokens[member.first].start, tokens[member.last].end
             text = self.source[first:end]
             if self._is_device(member):
@@ -95,7 +98,8 @@ class MemberReader:
                 before = [token.text for token in tokens[first:k]]
                 operator = "operator" in before
                 given = "=" in before and not operator  # a data member with an initialiser
-                if opening is None and not given and (named or operator) and tokens[k + 1].text not in ("*", "&"):
+                pointer = k + 1 < stop and tokens[k + 1].text in ("*", "&")
+                if opening is None and not given and (named or operator) and not pointer:
                     opening = k
                 k = matching(tokens, k, stop)
             elif text in (";", ":") and not (text == ":" and opening is not None):

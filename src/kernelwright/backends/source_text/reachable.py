@@ -99,9 +99,10 @@ def _type_names(tokens: list[Token], chunk: Chunk) -> frozenset[str]:
         is_enum |= token.text == "enum"
         if token.text == "(" or token.text == "[":
             head = matching(tokens, head, chunk.stop)
-        elif token.kind == "word" and token.text not in _KEYWORDS and tokens[head + 1].text not in ("(", "::"):
-            names.add(token.text)
-            break
+        elif token.kind == "word" and token.text not in _KEYWORDS:
+            if head + 1 == chunk.stop or tokens[head + 1].text not in ("(", "::"):
+                names.add(token.text)
+                break
         head += 1
     if is_enum:
         names |= {tokens[k].text for k in range(opening + 1, closing) if tokens[k].kind == "word"}
