@@ -174,7 +174,10 @@ def library_work(facts: CallState, largest_input: int, libraries: frozenset[str]
 
 
 def unwritten(facts: CallState, workload: str) -> Finding | None:
-    """Returns the finding about an output with elements that nothing has written; the device knows by its labels."""
+    """Returns the finding about an output with elements that nothing has written; the device knows by its labels. None
+    after a fault: the launch has ended before it could write them."""
+    if any(found.severity == "fault" for found in facts.findings):
+        return None
     for number, made in enumerate(facts.origins or ()):
         if count := made.get("unwritten"):
             evidence = f"output {number} has {count} of {sum(made.values())} elements that nothing has written"
