@@ -78,3 +78,39 @@ def test_a_plain_file_includes_a_header_beside_it(evaluator: Evaluator) -> None:
     sources = (SourceFile(path="candidate.cu", content=text), SourceFile(path="more/add.cuh", content=header))
     result = evaluator.evaluate(task(BY_NAME["muladd_package"]), Candidate(sources=sources, language="cuda"))
     assert result.verdict == "correct", result.reason
+
+
+def test_two_files_have_functions_of_one_name(evaluator: Evaluator) -> None:
+    def file(factor: str, step: str) -> str:
+        return (
+            "#include <torch/extension.h>\nconstexpr int BLOCK = 128;\nstruct Step { float by; };\n"
+            f"static __device__ float apply(float x, Step s) {{ return {factor}; }}\n"
+            "__global__ static void kernel(const float* a, const float* b, float* y, int n) {\n"
+            "  int i = blockIdx.x * BLOCK + threadIdx.x;\n"
+            "  if (i < n) y[i] = apply(a[i], Step{b[i]});\n}\n"
+            "static int blocks(int n) { return (n + BLOCK - 1) / BLOCK; }\n"
+            f"torch::Tensor {step}(torch::Tensor a, torch::Tensor b) {{\n  auto y = torch::empty_like(a);\n"
+            "  int n = a.numel();\n"
+            "  kernel<<<blocks(n), BLOCK>>>(a.data_ptr<float>(), b.data_ptr<float>(), y.data_ptr<float>(), n);\n"
+            "  return y;\n}\n"
+        )
+
+    main = (
+        "#include <torch/extension.h>\ntorch::Tensor first(torch::Tensor a, torch::Tensor b);\n"
+        "torch::Tensor second(torch::Tensor a, torch::Tensor b);\n"
+        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("first", &first); m.def("second", &second); }\n'
+    )
+    python = (
+        "import os\nimport torch\nfrom torch.utils.cpp_extension import load\nHERE = os.path.dirname(__file__)\n"
+        "ext = load('two_files', [os.path.join(HERE, f) for f in ('main.cpp', 'one.cu', 'two.cu')])\n"
+        "class ModelNew(torch.nn.Module):\n    def forward(self, a, b):\n"
+        "        return ext.second(ext.first(a, b), b)\n"
+    )
+    sources = (
+        SourceFile(path="candidate.py", content=python),
+        SourceFile(path="main.cpp", content=main),
+        SourceFile(path="one.cu", content=file("x * s.by + 1.5f", "first")),
+        SourceFile(path="two.cu", content=file("x * s.by", "second")),
+    )
+    result = evaluator.evaluate(task(BY_NAME["muladd_package"]), Candidate(sources=sources, language="cuda"))
+    assert result.verdict == "correct", result.reason

@@ -30,6 +30,7 @@ import torch.utils.cpp_extension as cpp_extension
 from kernelwright import cuda
 from kernelwright.backends.extension import Extension
 from kernelwright.backends.host_memory import HOST
+from kernelwright.backends.source_text.file_scopes import told_apart
 from kernelwright.backends.triton import triton_support
 from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
 from kernelwright.evaluation.candidate import fake_cuda, hidden_package, host_reads, source_files, watched_threads
@@ -366,15 +367,22 @@ def patch_builds(runtime: Runtime) -> None:
         for source in [sources] if isinstance(sources, (str, os.PathLike)) else sources:
             is_cuda = str(source).endswith((".cu", ".cuh"))
             texts[is_cuda].append(files[is_cuda].text(str(source)))
-        return load_inline(
-            name,
-            texts[False],
-            texts[True],
-            None,
-            kwargs.get("extra_cflags"),
-            kwargs.get("extra_cuda_cflags"),
-            is_python_module=kwargs.get("is_python_module", True),
-        )
+        apart = {cuda: told_apart(of_language) for cuda, of_language in texts.items()}
+        try:
+            return load_inline(
+                name,
+                apart[False].texts,
+                apart[True].texts,
+                None,
+                kwargs.get("extra_cflags"),
+                kwargs.get("extra_cuda_cflags"),
+                is_python_module=kwargs.get("is_python_module", True),
+            )
+        except KernelBuildFailed:
+            runtime.unsupported += [
+                f"{word}, defined by two files of one extension" for one in apart.values() for word in one.doubtful
+            ]
+            raise
 
     cpp_extension.load_inline = load_inline  # type: ignore[assignment]
     cpp_extension.load = load  # type: ignore[assignment]
