@@ -6,6 +6,7 @@ A name that one file defines and another declares becomes one. Names that only t
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 _HEAD = re.compile(r"^\s*\.(?:version|target|address_size)\b.*$", re.MULTILINE)
@@ -28,12 +29,20 @@ class _Piece:
     weak: bool
 
 
-def linked(modules: list[str]) -> str:
-    """Returns one PTX module for those of all files. Raises `DoubleDefinition`."""
+def local_name(name: str, number: int) -> str:
+    """Returns the linked module's name for one that only the file of this number sees."""
+    return f"{name}_u{number}"
+
+
+def linked(modules: Sequence[str], local: Sequence[Collection[str]]) -> str:
+    """Returns one PTX module for those of all files, of which some may be empty. Raises `DoubleDefinition`.
+
+    `local` holds by file the names that only this file sees and that PTX does not tell from others.
+    """
     files: dict[str, int] = {}
     pieces: list[_Piece] = []
     for number, ptx in enumerate(modules):
-        pieces += _pieces(_renamed(_numbered(_COMMENT.sub("", ptx), files), number))
+        pieces += _pieces(_renamed(_numbered(_COMMENT.sub("", ptx), files), number, local[number]))
     defined: dict[str, _Piece] = {}
     for piece in pieces:
         if piece.defines and not (piece.name in defined and piece.weak):
@@ -46,7 +55,7 @@ def linked(modules: list[str]) -> str:
     variables = [piece.text for piece in defined.values() if not _FUNCTION.search(piece.text)]
     functions = [piece.text for piece in defined.values() if _FUNCTION.search(piece.text)]
     table = [f"\t.file\t{number} {name}" for name, number in files.items()]
-    head = "\n".join(_HEAD.findall(modules[0]))
+    head = "\n".join(_HEAD.findall(next(filter(None, modules), "")))
     body = [*declared.values(), *variables, *(text for text in early if text), *functions, *table]
     return head + "\n" + "\n".join(body) + "\n"
 
@@ -62,12 +71,12 @@ def _numbered(ptx: str, files: dict[str, int]) -> str:
     return _LOCATION.sub(lambda m: f"{m[1]}{own.get(m[2], m[2])}{m[3]}", ptx)
 
 
-def _renamed(ptx: str, number: int) -> str:
-    """Gives names without linkage a suffix."""
+def _renamed(ptx: str, number: int, local: Collection[str]) -> str:
+    """Gives names without linkage, and those in `local`, a suffix."""
     for piece in _pieces(ptx):
         head = piece.text.split("{")[0]
-        if piece.defines and not re.search(r"\.(?:visible|weak|extern|common)\b", head):
-            ptx = re.sub(rf"(?<![\w$]){re.escape(piece.name)}(?![\w$])", f"{piece.name}_u{number}", ptx)
+        if piece.defines and (piece.name in local or not re.search(r"\.(?:visible|weak|extern|common)\b", head)):
+            ptx = re.sub(rf"(?<![\w$]){re.escape(piece.name)}(?![\w$])", local_name(piece.name, number), ptx)
     return ptx
 
 

@@ -146,33 +146,41 @@ def _build(
         missing = diagnose.link_missing(linked.log)
         return BuildResult("unsupported" if missing else "compile_error", linked.log, missing, seconds=seconds)
     started = time.perf_counter()
-    modules = []
+    modules: list[DeviceModule] = []
+    local: list[dict[str, str]] = []
     for unit, made in zip(units, objects, strict=True):
         try:
-            found = [program_symbols.kernel(unit.source, s) for s in symbols(made) if program_symbols.is_kernel(s)]
+            found = symbols(made)
+            kernels = [program_symbols.kernel(unit.source, s) for s in found if program_symbols.is_kernel(s)]
         except UnsupportedSource as problem:
             return BuildResult("unsupported", f"{unit.name}: {problem}", (f"source: {problem.what}",), seconds=seconds)
-        expressions = tuple(dict.fromkeys(kernel.expression for kernel in found if kernel.expression))
+        expressions = tuple(dict.fromkeys(kernel.expression for kernel in kernels if kernel.expression))
         device = _compile_device(request, unit, expressions)
         if device.status != "ok":
             return BuildResult(device.status, device.log, device.missing, seconds=seconds)
         modules.append(DeviceModule(device.ptx or "", device.lowered))
+        local.append(program_symbols.local_names(unit.source, found, modules[-1]))
     seconds["nvrtc"] = time.perf_counter() - started
+    ptx = ""
     if _relocatable(request) and len(modules) > 1:
         try:
-            modules = [_linked(modules)]
+            ptx, modules = _linked(modules, local)
         except device_link.DoubleDefinition as name:
             return BuildResult("compile_error", f"error: two files define the device code of {name}", seconds=seconds)
-    table = program_symbols.table(folder / "program", objects, [unit.source for unit in units], modules)
+    table = program_symbols.table(folder / "program", objects, [unit.source for unit in units], modules, ptx)
     _place(folder / "program", table, target)
     device_source = units[0].parts.device if units[0].parts else ""
-    ptx = "".join(module.ptx for module in modules)
+    ptx = ptx or "".join(module.ptx for module in modules)
     return BuildResult("ok", "", library=str(target), ptx=ptx, device_source=device_source, seconds=seconds)
 
 
-def _linked(modules: list[DeviceModule]) -> DeviceModule:
-    lowered = {expression: entry for module in modules for expression, entry in module.lowered.items()}
-    return DeviceModule(device_link.linked([module.ptx for module in modules if module.ptx]), lowered)
+def _linked(modules: list[DeviceModule], local: list[dict[str, str]]) -> tuple[str, list[DeviceModule]]:
+    """Returns the PTX of all files, and each file's module with the names that its own kernels have there."""
+    ptx = device_link.linked([module.ptx for module in modules], [set(own.values()) for own in local])
+    renamed = [
+        {name: device_link.local_name(entry, number) for name, entry in own.items()} for number, own in enumerate(local)
+    ]
+    return ptx, [DeviceModule(m.ptx, {**m.entries, **own}) for m, own in zip(modules, renamed, strict=True)]
 
 
 def _place(made: Path, table: str, target: Path) -> None:

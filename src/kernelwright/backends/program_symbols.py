@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelwright.backends.device_link import local_name
 from kernelwright.backends.source_text.split import UnsupportedSource
 from kernelwright.backends.source_text.tokens import line_at
 from kernelwright.errors import HarnessError
@@ -107,16 +108,37 @@ _VARIABLE = re.compile(
 
 @dataclass(frozen=True)
 class DeviceModule:
-    """The device code of one file, or of all where they are linked."""
+    """The device code of one file, and the entries of its kernels by name expression or by their own name."""
 
     ptx: str
-    lowered: dict[str, str]
+    entries: dict[str, str]
 
 
-def table(program: Path, objects: Sequence[Path], sources: Sequence[str], modules: Sequence[DeviceModule]) -> str:
+def local_names(source: str, file: Sequence[HostSymbol], module: DeviceModule) -> dict[str, str]:
+    """Returns the names in the PTX of kernels and variables that only their file sees, given the object's symbols.
+
+    Kernels are by name expression or by their own name, variables by their readable name.
+    """
+    variables = _variables(module.ptx)
+    found = {}
+    for symbol in file:
+        if symbol.unit is None:
+            continue
+        if is_kernel(symbol):
+            one = kernel(source, symbol)
+            name = one.expression or one.entry
+            found[name] = module.entries.get(name, name)
+        elif (name := symbol.written.replace(ANONYMOUS, "")) in variables:
+            found[name] = variables[name]
+    return found
+
+
+def table(
+    program: Path, objects: Sequence[Path], sources: Sequence[str], modules: Sequence[DeviceModule], linked: str
+) -> str:
     """Returns the table that maps the executable's addresses to kernels and variables, with the PTX behind it.
 
-    `objects` and `sources` are by file; `modules`, too, or one for all files.
+    `objects`, `sources` and `modules` are by file; `linked` is the PTX of all files, empty where they are not linked.
     """
     owner: dict[str, int] = {}
     for unit, file in enumerate(objects):
@@ -124,19 +146,32 @@ def table(program: Path, objects: Sequence[Path], sources: Sequence[str], module
             owner.setdefault(symbol.name, unit)
     found = symbols(program)
     managed = {symbol.name.removeprefix("kw_managed_") for symbol in found if symbol.name.startswith("kw_managed_")}
-    known = [{readable(name): name for name in _VARIABLE.findall(module.ptx)} for module in modules]
+    texts = [linked] if linked else [module.ptx for module in modules]
+    known = [_variables(text) for text in texts]
     lines = []
     for symbol in found:
         holder = symbol.unit if symbol.unit is not None else owner.get(symbol.name)
         if holder is None:
             continue
-        module = holder if len(modules) > 1 else 0
+        module = 0 if linked else holder
         if is_kernel(symbol):
             one = kernel(sources[holder], symbol)
-            entry = modules[module].lowered.get(one.expression, "") if one.expression else one.entry
+            entry = modules[holder].entries.get(one.expression or one.entry, one.entry)
             lines.append(f"kernel\t{symbol.offset:x}\t{module}\t{entry}")
-        elif (name := known[module].get(symbol.written.replace(ANONYMOUS, ""))) is not None:
+            continue
+        written = symbol.written.replace(ANONYMOUS, "")
+        own = known[module].get(local_name(written, holder)) if linked and symbol.unit is not None else None
+        if (name := own or known[module].get(written)) is not None:
             kind = "managed" if symbol.written.split("::")[-1] in managed else "variable"
             lines.append(f"{kind}\t{symbol.offset:x}\t{module}\t{name}\t{symbol.size}")
-    texts = [f"{len(module.ptx.encode())}\n{module.ptx}" for module in modules]
-    return "\n".join([*lines, "ptx", ""]) + "".join(texts)
+    sized = [f"{len(text.encode())}\n{text}" for text in texts]
+    return "\n".join([*lines, "ptx", ""]) + "".join(sized)
+
+
+def _variables(ptx: str) -> dict[str, str]:
+    """Returns the names of a module's variables by their readable names; a suffix of the linker's stays behind."""
+    found = {}
+    for name in _VARIABLE.findall(ptx):
+        plain, suffix = re.fullmatch(r"(.*?)((?:_u\d+)?)", name).groups()  # type: ignore[union-attr]
+        found[readable(plain) + suffix] = name
+    return found
