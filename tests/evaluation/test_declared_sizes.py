@@ -126,6 +126,45 @@ def test_values_of_sampled_blocks_follow_from_weights(evaluator: Evaluator, monk
     assert result.coverage.values == "sampled", result.coverage.told()
 
 
+CHANGES = """
+import torch
+import torch.nn as nn
+
+N = 6291456
+
+class Model(nn.Module):
+    def forward(self, x):
+        x.mul_(2)
+        RETURN
+
+def get_inputs():
+    return [torch.randn(N)]
+
+def get_init_inputs():
+    return []
+"""
+DOUBLES = TWICE.replace("if (i < n) y[i] = x[i] * 2;", "if (i < n) { y[i] = OTHER; ((float*)x)[i] *= 2; }")
+
+
+@pytest.mark.parametrize(
+    ("returned", "other", "verdict", "compared"),
+    [
+        ("return None", "7.0f", "correct", False),
+        ("return x + 1", "2 * x[i] + 1", "correct", True),
+        ("return x + 1", "i > 4194300 ? 2 * x[i] : 2 * x[i] + 1", "wrong", True),
+    ],
+)
+def test_what_the_reference_returns_is_compared(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch, returned: str, other: str, verdict: str, compared: bool
+) -> None:
+    monkeypatch.setattr(declared_sizes, "SECONDS", 0.0)
+    text = DOUBLES.replace("CHECK", "pass").replace("OTHER", other)
+    candidate = Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")
+    result = evaluator.evaluate(Task(task_id="t", source=CHANGES.replace("RETURN", returned)), candidate)
+    assert result.verdict == verdict, result.reason
+    assert result.coverage is not None and bool(result.coverage.sizes[0].compared) == compared
+
+
 def test_a_grid_that_ends_before_the_output_does(evaluator: Evaluator) -> None:
     text = TWICE.replace("CHECK", "").replace("(x.numel() + 255) // 256", "min((x.numel() + 255) // 256, 10_000_000)")
     candidate = Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")
