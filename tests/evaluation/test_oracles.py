@@ -124,3 +124,12 @@ def test_a_candidate_that_writes_into_its_inputs_spoils_them_for_nobody(pool: Po
             source = SourceFile(path="c.py", content=text.format(body=body))
             verdicts.append(evaluator.evaluate(task(1), Candidate(sources=(source,), language="cuda")).verdict)
     assert verdicts[1] == verdicts[3] and verdicts[0] != "correct" and verdicts[2] != "correct"
+
+
+def test_far_values_do_not_make_a_maximum_a_move(shared: Oracles) -> None:
+    source = TASK.replace("(self, x)", "(self, x, y)").replace("x + {number}", "torch.maximum(x, y).t()")
+    source = source.replace("[torch.randn(24, 40)]", "[torch.randn(24, 40), torch.randn(24, 40)]")
+    with shared.lent(Task(task_id="maximum", source=source)) as asked:
+        size = asked.plan(BUDGET, 1).workloads[0]
+        (found,) = asked.movements(Trial(size, "far_below", 3, 7), 5)
+    assert found.computed > 0

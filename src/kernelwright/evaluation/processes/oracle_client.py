@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,10 +113,11 @@ class OracleClient:
         return [t.array() for t in answer.tensors] if answer.header["worked"] else None
 
     def movements(self, trial: Trial, call_seed: int) -> list[Movement]:
-        """Returns for each output what the reference has only moved there, at a trial's size."""
+        """Returns for each output what the reference has only moved there, at a trial's size and on the task's own
+        values: far values make a maximum or a condition look like a move."""
         key = repr(trial.workload.constants)
         if key not in self._movements:
-            answer = self._ask({"kind": "movement", **self._call(trial, call_seed)})
+            answer = self._ask({"kind": "movement", **self._call(replace(trial, distribution="own"), call_seed)})
             masks = [t.array().astype(bool) for t in answer.tensors]
             told = zip(answer.header["outputs"], masks, strict=True)
             self._movements[key] = [Movement(**facts, moved=mask) for facts, mask in told]
