@@ -80,11 +80,12 @@ def test_a_plain_file_includes_a_header_beside_it(evaluator: Evaluator) -> None:
     assert result.verdict == "correct", result.reason
 
 
-def test_two_files_have_functions_of_one_name(evaluator: Evaluator) -> None:
-    def file(factor: str, step: str) -> str:
+def test_two_files_have_functions_and_macros_of_one_name(evaluator: Evaluator) -> None:
+    def file(add: str, step: str) -> str:
         return (
-            "#include <torch/extension.h>\nconstexpr int BLOCK = 128;\nstruct Step { float by; };\n"
-            f"static __device__ float apply(float x, Step s) {{ return {factor}; }}\n"
+            f"#include <torch/extension.h>\n#ifndef ADD\n#define ADD {add}\n#endif\n"
+            "constexpr int BLOCK = 128;\nstruct Step { float by; };\n"
+            "static __device__ float apply(float x, Step s) { return x * s.by + ADD; }\n"
             "__global__ static void kernel(const float* a, const float* b, float* y, int n) {\n"
             "  int i = blockIdx.x * BLOCK + threadIdx.x;\n"
             "  if (i < n) y[i] = apply(a[i], Step{b[i]});\n}\n"
@@ -109,8 +110,8 @@ def test_two_files_have_functions_of_one_name(evaluator: Evaluator) -> None:
     sources = (
         SourceFile(path="candidate.py", content=python),
         SourceFile(path="main.cpp", content=main),
-        SourceFile(path="one.cu", content=file("x * s.by + 1.5f", "first")),
-        SourceFile(path="two.cu", content=file("x * s.by", "second")),
+        SourceFile(path="one.cu", content=file("1.5f", "first")),
+        SourceFile(path="two.cu", content=file("0.0f", "second")),
     )
     result = evaluator.evaluate(task(BY_NAME["muladd_package"]), Candidate(sources=sources, language="cuda"))
     assert result.verdict == "correct", result.reason

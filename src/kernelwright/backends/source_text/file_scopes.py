@@ -1,7 +1,8 @@
 """Tells apart the names that only their own file sees, before the files of an extension become one text.
 
 Two files of an extension may each define a static function, a device function, a constant or a type of the same name.
-In one text that is a redefinition, so the name gets a suffix in the later file.
+In one text that is a redefinition or another overload, so the name gets a suffix in the later file. A file's macros end
+with it. What a header defines belongs to all files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kernelwright.backends.source_text.declarations import Chunk, parameters, re
 from kernelwright.backends.source_text.tokens import Token, matching, tokenize
 
 _OF_ONE_FILE = {"static", "inline", "__inline__", "__forceinline__", "constexpr", "const", "__constant__"}
-_DEFINE = re.compile(r"#\s*define\s+(\w+)[ \t]+(.*)", re.DOTALL)
+_DEFINE = re.compile(r"#\s*define\s+(\w+)(?:[ \t(]+(.*))?", re.DOTALL)
 
 Key = tuple[tuple[str, ...], str, tuple[str, ...]]
 """A definition's namespaces, name, and types of parameters. The same key twice in one text is an error."""
@@ -29,21 +30,46 @@ class ToldApart:
     doubtful: tuple[str, ...]
 
 
-def told_apart(texts: Sequence[str]) -> ToldApart:
-    """Returns the texts of files of one language, with a suffix on names that an earlier file defines for itself."""
+def told_apart(texts: Sequence[str], own_texts: Sequence[str]) -> ToldApart:
+    """Returns the texts of files of one language, with a suffix on names that an earlier file defines for itself.
+
+    `own_texts` are the texts without the headers that have been put into them.
+    """
     if len(texts) < 2:
         return ToldApart(tuple(texts), ())
     before: set[Key] = set()
+    before_own: set[str] = set()
     out: list[str] = []
     doubtful: list[str] = []
+    found = [dict(_definitions(tokenize(text))) for text in texts]
+    own = [dict(_definitions(tokenize(text))) for text in own_texts]
+    of_headers = {key[1] for whole, part in zip(found, own, strict=True) for key in whole.keys() - part.keys()}
     for number, text in enumerate(texts):
         tokens = tokenize(text)
-        own = dict(_definitions(tokens))
-        twice = {key[1] for key, is_own in own.items() if is_own and key in before}
-        before |= own.keys()
+        twice = {key[1] for key, is_own in found[number].items() if is_own and key in before}
+        names = {key[1] for key, is_own in own[number].items() if is_own} - of_headers
+        twice |= names & before_own
+        before |= found[number].keys()
+        before_own |= names
         out.append(_renamed(text, tokens, twice, f"_file{number}") if twice else text)
         doubtful += [b.text for a, b in zip(tokens, tokens[1:], strict=False) if _is_member(a) and b.text in twice]
-    return ToldApart(tuple(out), tuple(dict.fromkeys(doubtful)))
+    ended = _macros_ended(texts, own_texts)
+    return ToldApart(tuple(map(str.__add__, out, ended)), tuple(dict.fromkeys(doubtful)))
+
+
+def _macros_ended(texts: Sequence[str], own_texts: Sequence[str]) -> list[str]:
+    """Returns for each file the lines that end its own macros of which later files mention the names."""
+    own = [_macros(text) for text in own_texts]
+    of_headers = {name for text, names in zip(texts, own, strict=True) for name in _macros(text) - names}
+    ended, later = [""], reachable.words_in(own_texts[-1])
+    for names, text in zip(own[-2::-1], own_texts[-2::-1], strict=True):
+        ended.insert(0, "".join(f"\n#undef {name}" for name in sorted((names & later) - of_headers)))
+        later |= reachable.words_in(text)
+    return ended
+
+
+def _macros(text: str) -> set[str]:
+    return {m[1] for t in tokenize(text) if t.kind == "directive" and (m := _DEFINE.match(t.text))}
 
 
 def _is_member(before: Token) -> bool:
@@ -51,33 +77,22 @@ def _is_member(before: Token) -> bool:
 
 
 def _definitions(tokens: list[Token]) -> Iterator[tuple[Key, bool]]:
-    """Yields each definition outside conditionals, and whether it belongs to its file alone."""
-    macros = {m[1]: set(m[2].split()) for t in tokens if t.kind == "directive" and (m := _DEFINE.match(t.text))}
-    depth = 0
+    """Yields each definition, and whether it belongs to its file alone."""
+    macros = {m[1]: set((m[2] or "").split()) for t in tokens if t.kind == "directive" and (m := _DEFINE.match(t.text))}
     spaces: list[tuple[int, str]] = []  # the end of each open namespace, with its name
     k = 0
     while k < len(tokens):
         spaces = [(end, name) for end, name in spaces if k < end]
-        if tokens[k].kind == "directive":
-            depth += _levels(tokens[k])
-        elif (opening := _opening(tokens, k)) is not None:
+        if (opening := _opening(tokens, k)) is not None:
             name = tokens[opening - 1].text if tokens[opening - 1].text != "namespace" else ""
             spaces.append((matching(tokens, opening, len(tokens)), name))
             k = opening
-        elif tokens[k].text not in (";", "}"):
+        elif tokens[k].kind != "directive" and tokens[k].text not in (";", "}"):
             chunk = read_chunk(tokens, k, len(tokens))
-            if depth == 0:
-                scope = tuple(name for _, name in spaces if not name.startswith('"'))
-                yield from _keys(tokens, chunk, scope, macros)
-            depth += sum(_levels(token) for token in tokens[chunk.start : chunk.stop])
+            scope = tuple(name for _, name in spaces if not name.startswith('"'))
+            yield from _keys(tokens, chunk, scope, macros)
             k = chunk.stop - 1
         k += 1
-
-
-def _levels(token: Token) -> int:
-    if token.kind != "directive":
-        return 0
-    return bool(re.match(r"#\s*if", token.text)) - bool(re.match(r"#\s*endif", token.text))
 
 
 def _opening(tokens: list[Token], k: int) -> int | None:
@@ -107,7 +122,9 @@ def _keys(
             for name in reachable.declared_names(tokens, chunk):
                 if not _is_specialised(tokens, chunk, name):
                     yield (scope, name, ("type",)), True
-    elif own and "using" not in words and "typedef" not in words:
+    elif (
+        own or "typedef" in words or ("using" in words and any(t.text == "=" for t in tokens[chunk.start : chunk.stop]))
+    ):
         for name in reachable.declared_names(tokens, chunk):
             yield (scope, name, ("variable",)), True
 
@@ -116,7 +133,9 @@ def _signature(tokens: list[Token], chunk: Chunk) -> tuple[str, ...]:
     assert chunk.parens is not None
     closing = matching(tokens, chunk.parens, chunk.stop)
     names = {parameter.name for parameter in parameters(tokens, chunk.parens, chunk.stop)}
-    types = [tokens[k].text for k in range(chunk.parens + 1, closing) if tokens[k].text not in names]
+    places = {parameter.name: f"#{k}" for k, parameter in enumerate(chunk.template)}
+    words = (tokens[k].text for k in range(chunk.parens + 1, closing))
+    types = [places.get(word, word) for word in words if word not in names]
     return (*types, *(parameter.kind for parameter in chunk.template))
 
 

@@ -367,7 +367,7 @@ def patch_builds(runtime: Runtime) -> None:
         for source in [sources] if isinstance(sources, (str, os.PathLike)) else sources:
             is_cuda = str(source).endswith((".cu", ".cuh"))
             texts[is_cuda].append(files[is_cuda].text(str(source)))
-        apart = {cuda: told_apart(of_language) for cuda, of_language in texts.items()}
+        apart = {cuda: told_apart(of_language, files[cuda].own) for cuda, of_language in texts.items()}
         try:
             return load_inline(
                 name,

@@ -24,10 +24,13 @@ class SourceFiles:
         self.folders = [folders] if isinstance(folders, str) else [str(folder) for folder in folders or ()]
         self.seen: set[str] = set()
         self.room = MAX_CHARACTERS
+        self.own: list[str] = []
+        """The texts that `text` has read, without headers."""
 
     def text(self, path: str) -> str:
         """Returns a file's text with its headers."""
-        return self.with_headers(self._read(path), os.path.dirname(os.path.abspath(path)))
+        self.own.append(self._read(path))
+        return self.with_headers(self.own[-1], os.path.dirname(os.path.abspath(path)))
 
     def with_headers(self, text: str, folder: str | None = None) -> str:
         """Returns `text` with the headers that are found; `folder` is its file's folder, if it has a file."""
