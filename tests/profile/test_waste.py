@@ -83,3 +83,9 @@ def test_a_full_warp_is_no_divergence() -> None:
 )
 def test_launches_are_found_in_each_spelling(text: str) -> None:
     assert launch_lines(f"\n{text}\nrescale<<<1, 2>>>(x);", "scale") == [2]
+
+
+def test_counts_that_a_candidate_made_up_are_no_error() -> None:
+    site = SiteCounts(kind="global_load", line=1, accesses=0, actual=1000, ideal=1)
+    work = KernelWork(launches=1, blocks=1, warps=0, issued=1, sites=(site,))
+    assert wastes([KernelProfile(name="k", launches=1, work=work)], [], "")

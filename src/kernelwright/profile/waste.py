@@ -117,7 +117,7 @@ def _sectors(kind: WasteKind, what: str, cure: str) -> Rule:
         worst = _worst((s for s in cost.work.sites if s.kind == kind), _excess)
         if worst is None or worst.actual < 1.5 * max(1, worst.ideal):
             return None
-        each, need = worst.actual / worst.accesses, worst.ideal / worst.accesses
+        each, need = (count / max(1, worst.accesses) for count in (worst.actual, worst.ideal))
         text = f"{what} of a warp take {each:.1f} sectors of 32 bytes where {need:.1f} would do: {cure}"
         return FoundWaste(kind, with_sites(cost, _ideal(kinds)), worst.line, text)
 
