@@ -86,6 +86,6 @@ def test_launches_are_found_in_each_spelling(text: str) -> None:
 
 
 def test_counts_that_a_candidate_made_up_are_no_error() -> None:
-    site = SiteCounts(kind="global_load", line=1, accesses=0, actual=1000, ideal=1)
+    site = SiteCounts(kind="global_load", line=1, accesses=0, actual=10**7, ideal=1)
     work = KernelWork(launches=1, blocks=1, warps=0, issued=1, sites=(site,))
     assert wastes([KernelProfile(name="k", launches=1, work=work)], [], "")
