@@ -141,6 +141,44 @@ def test_a_move_in_place_carries_labels(candidate: Candidate, name: str, more: l
         assert candidate.labels(place(Y)) == {"carried": COUNT // 2, "unwritten": COUNT // 2}
 
 
+@pytest.mark.parametrize("index", ["device", "host"])
+def test_a_value_of_the_host_is_put_beside_what_kernels_stored(candidate: Candidate, index: str) -> None:
+    candidate.launch("every", X, 1, COUNT)
+    numbers, count = [Z, "int64", [5], [1], 0, 0], (5).to_bytes(8, "little")
+    candidate.operator("arange.default", [5], [numbers])
+    given = {"t": numbers} if index == "device" else {"h": [1, "int64", [1]]}
+    arguments = [{"t": place(X, [16, COUNT // 16], [16, 1])}, [given], {"h": [0, "float32", []]}]
+    candidate.stream.write("op", "index_put_.default", "", [arguments, {}], [None], parts=[bytes(4), count])
+    candidate.stream.flush()
+    candidate.device.drained()
+    put = 80 if index == "device" else 16
+    assert candidate.labels(place(X)) == {"kernel": COUNT - put, "constant": put}
+
+
+def test_an_expanded_view_takes_no_memory_for_its_labels(candidate: Candidate) -> None:
+    candidate.launch("every", X, 1, COUNT - 1)
+    numbers = [Z, "int64", [1], [1], 0, 0]
+    candidate.operator("zeros.default", [[1]], [numbers])
+    repeated = place(X, [1 << 40, COUNT - 1], [0, 1])
+    candidate.operator(
+        "index_select.default", [{"t": repeated}, 0, {"t": numbers}], [place(Y, [1, COUNT - 1], [COUNT, 1])]
+    )
+    assert candidate.labels(place(Y, [COUNT - 1])) == {"glue": COUNT - 1}
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["zeroed", "joined"])
+def test_a_constant_hides_no_kernels_work(candidate: Candidate, joined: bool) -> None:
+    candidate.launch("every", X, 1, COUNT)
+    if joined:
+        candidate.operator("zeros.default", [[1]], [place(Z, [1])])
+        candidate.operator("cat.default", [[{"t": place(X, [COUNT - 1])}, {"t": place(Z, [1])}]], [place(Y)])
+    else:
+        candidate.operator("clone.default", [{"t": place(X)}], [place(Y)])
+        candidate.operator("zero_.default", [{"t": place(Y, [1])}], [None])
+    candidate.operator("relu.default", [{"t": place(Y)}], [place(Z)])
+    assert candidate.device.glue.refused == ["relu"]
+
+
 def test_a_copy_of_bytes_carries_labels(candidate: Candidate) -> None:
     candidate.launch("every", X, 1, 100)
     candidate.write("copy", Y, X, 4 * COUNT)

@@ -116,6 +116,20 @@ ATTACKS = {
         "return made('same', made('same', x).transpose(1, 2).contiguous())",
     ),
     "padded, then copied": ("padded", "return made('same', F.pad(x, (2, 3, 1, 2)))"),
+    "a copy, moved column by column": (
+        "turned",
+        "z = made('same', x)\ny = x.new_empty(8, 56, 40)\nfor k in range(56): y[:, k].copy_(z[:, :, k])\nreturn y",
+    ),
+    "a copy, moved in 5120 pieces": (
+        "turned",
+        "z = made('same', x)\ny = x.new_empty(8, 56, 40)\n"
+        "for k in range(8 * 40 * 16): y[k // 640, :, k % 40].copy_(z[k // 640, k % 40])\nreturn y",
+    ),
+    "a copy, moved in 1280 pieces": (
+        "turned",
+        "z = made('same', x)\ny = x.new_empty(8, 56, 40)\n"
+        "for k in range(8 * 40 * 4): y[k // 160, :, k % 40].copy_(z[k // 160, k % 40])\nreturn y",
+    ),
     "one of two outputs": ("two", f"return {TURNED}, made('relu', x)"),
     "one of two outputs, copied": ("two", f"return made('same', {TURNED}), made('relu', x)"),
 }

@@ -146,16 +146,24 @@ def _words(data: bytes | bytearray | memoryview, size: int) -> np.ndarray | None
 
 def _groups(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Joins pieces of moved tensors that hold different values, so that no group has the same tensor twice."""
-    groups: list[list[np.ndarray]] = []
-    for part in parts:
+    if not parts:
+        return []
+    words = np.concatenate(parts)
+    owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    order = np.argsort(words, kind="stable")
+    words, owners = words[order], owners[order]
+    first = np.append(True, (np.diff(owners) != 0) | (words[1:] != words[:-1]))  # of its word in its part
+    words, owners = words[first], owners[first]
+    group_of = np.full(len(parts), -1)
+    for number, part in enumerate(parts):
         probe = part[:: max(1, len(part) // _PROBES)][:_PROBES]
-        fitting = (g for g in groups if not any(np.isin(probe, one).mean() > 0.5 for one in g))
-        group = next(fitting, None)
-        if group is None:
-            groups.append([part])
-        else:
-            group.append(part)
-    return [np.concatenate(g) for g in groups]
+        bounds = zip(np.searchsorted(words, probe), np.searchsorted(words, probe, "right"), strict=True)
+        holders = np.concatenate([owners[low:high] for low, high in bounds])
+        alike = np.bincount(holders, minlength=len(parts)) > 0.5 * len(probe)
+        taken = set(group_of[:number][alike[:number]].tolist())
+        group_of[number] = next(group for group in range(number + 1) if group not in taken)
+    members = [np.flatnonzero(group_of == group) for group in range(group_of.max() + 1)]
+    return [np.concatenate([parts[int(n)] for n in numbers]) for numbers in members]
 
 
 def _pieces(want: np.ndarray, source: np.ndarray) -> tuple[int, int]:

@@ -41,6 +41,13 @@ def place(tensor: torch.Tensor, address: int) -> Place:
     ]
 
 
+def once(where: Place) -> Place:
+    """Returns a place without the repeats of an expanded view: its axes of stride 0 have size 1."""
+    address, dtype, sizes, strides, offset, bits = where
+    apart = [min(n, 1) if s == 0 else n for n, s in zip(sizes, strides, strict=True)]
+    return [address, dtype, apart, strides, offset, bits]
+
+
 def encode(value: Any, address: Callable[[torch.Tensor], int], parts: list[bytes]) -> Any:
     """Returns JSON for one argument. `address` gives a device tensor's storage address; the bytes of host tensors are
     added to `parts`. Raises `Unencodable`."""

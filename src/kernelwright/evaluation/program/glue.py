@@ -12,13 +12,15 @@ from typing import Any
 
 import torch
 
+from kernelwright.evaluation.processes.channel import MAX_BUFFERS
 from kernelwright.evaluation.program import glue_table, memory, moved_labels, origins
-from kernelwright.evaluation.program.forms import Place, decode, dtype_of
+from kernelwright.evaluation.program.forms import Place, decode, dtype_of, once
 from kernelwright.evaluation.program.memory import DeviceMemory
 from kernelwright.evaluation.program.moved_labels import Execution, Move
 from kernelwright.evaluation.text import library_ops
 from kernelwright.evaluation.text.library_ops import owner
 from kernelwright.records import LibraryRule
+from kernelwright.tasks.storages import extent
 
 FEW_FIXED = 4096
 """A bound on the elements of weights that an operator may work on in a call, as in the sum of two biases."""
@@ -45,18 +47,18 @@ class Snapshots:
     sources: list[torch.Tensor] = field(default_factory=list)
     """What kernels had stored, as it was when operators moved it: flat, in the dtype of the moved tensor."""
     full: bool = False
-    """True if a copy did not fit into `SNAPSHOT_BYTES`."""
+    """True if a copy did not fit into `SNAPSHOT_BYTES`, or all copies not into one message."""
+    nbytes: int = 0
+    """The bytes of all copies."""
+    count: int = 0
 
     def keep(self, among: list[torch.Tensor], memory: torch.Tensor) -> None:
         """Adds a copy of memory to a list."""
-        self.full |= self.nbytes + memory.nbytes > SNAPSHOT_BYTES
+        self.full |= self.nbytes + memory.nbytes > SNAPSHOT_BYTES or self.count == MAX_BUFFERS
         if not self.full:
             among.append(memory.clone())
-
-    @property
-    def nbytes(self) -> int:
-        """Returns the bytes of all copies."""
-        return sum(t.nbytes for t in (*self.inputs, *self.carried, *self.sources))
+            self.nbytes += memory.nbytes
+            self.count += 1
 
 
 @dataclass
@@ -117,7 +119,7 @@ class Glue:
         if moved:
             self.keep_sources([p for p in places if not any(p is w for w in written)])
         call = self.execute(function, arguments, results, parts)
-        move = Move(name.split(".")[0], function, call, places, labels) if moved and call else None
+        move = Move(name.split(".")[0], function, args, call, places, labels) if moved and call else None
         for place in results:
             if place is not None:
                 spread = moved_labels.result(self.blocks, move, place[2]) if move is not None else None
@@ -151,12 +153,12 @@ class Glue:
         return _written(_operator(name), args, kwargs)
 
     def _label(self, place: Place) -> int:
-        """Returns the most suspicious label of the elements at a place."""
+        """Returns the strongest label of the elements at a place."""
         uniform = self.blocks.uniform(place)
         if uniform is not None:
             return uniform
-        labels = self.blocks.labels(place)
-        return int(labels.max()) if labels.numel() else memory.CONSTANT
+        labels = self.blocks.labels(once(place))
+        return memory.strongest(labels.numpy()) if labels.numel() else memory.CONSTANT
 
     def _allow(self, name: str, library: str, places: list[Place], labels: list[int]) -> None:
         plain = glue_table.base_name(name)
@@ -195,7 +197,7 @@ class Glue:
             return memory.HOST
         if moved and glue_table.base_name(name) in glue_table.CREATES and len(labels) <= 1:
             return memory.CONSTANT
-        worst = max(labels, default=memory.CONSTANT)
+        worst = memory.strongest(labels or [memory.CONSTANT])
         if moved or worst == memory.HOST or all(label in (memory.CONSTANT, memory.FIXED) for label in labels):
             return memory.AFTER_MOVE.get(worst, worst)
         return memory.GLUE
@@ -206,11 +208,10 @@ class Glue:
             return
         for place in places:
             if 0 not in place[2] and self.blocks.anything(place, memory.KERNEL):
-                view = self.blocks.view(place).resolve_conj().resolve_neg()
-                strides = view.stride()
-                order = sorted(range(view.dim()), key=lambda axis: -strides[axis])
-                there = view if view.is_contiguous() else view.permute(order)
-                self.work.moved.keep(self.work.moved.sources, there.reshape(-1))
+                address, dtype, sizes, strides, offset, bits = place
+                # With what lies between its elements: a slice across rows has none of its elements side by side.
+                whole = self.blocks.view([address, dtype, [extent(sizes, strides)], [1], offset, bits])
+                self.work.moved.keep(self.work.moved.sources, whole.resolve_conj().resolve_neg())
 
     def keep_moved(self) -> None:
         """Keeps copies of the blocks into which operators have moved anything since the last launch."""

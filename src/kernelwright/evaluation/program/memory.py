@@ -10,6 +10,7 @@ import bisect
 import ctypes
 import math
 import mmap
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 
 from kernelwright.backends.device_addresses import HIGH, LOW
-from kernelwright.evaluation.program.forms import Place, dtype_of
+from kernelwright.evaluation.program.forms import Place, dtype_of, once
 from kernelwright.machine import Allocation
 from kernelwright.machine.device_memory import POISON, Shadow
 
@@ -29,6 +30,8 @@ computed from weights only. GIVEN: an input. MOVED: an input, moved by operators
 uploaded by host code that had read values of the call."""
 AFTER_MOVE = {KERNEL: CARRIED, GIVEN: MOVED}
 """The labels that a move changes."""
+_RANKS = np.zeros(HOST + 1, np.uint8)
+_RANKS[[CONSTANT, FIXED, KERNEL, CARRIED, GIVEN, MOVED, GLUE, HOST]] = range(1, 9)
 LABELS = {
     UNWRITTEN: "unwritten",
     KERNEL: "kernel",
@@ -54,6 +57,13 @@ class BadAddress(ValueError):
 
 class OutOfMemory(RuntimeError):
     """The candidate's blocks together exceed the limit."""
+
+
+def strongest(labels: Iterable[int] | np.ndarray) -> int:
+    """Returns the label that decides for several bytes together: the most suspicious one, but what kernels have stored
+    counts before constants and weights beside it. Raises ValueError if there is none."""
+    each = np.unique(labels) if isinstance(labels, np.ndarray) else list(labels)
+    return max(map(int, each), key=lambda label: int(_RANKS[label]))
 
 
 @dataclass
@@ -89,8 +99,8 @@ class Block:
         self.label, self.mixed = label, False
 
     def suspect(self, labels: np.ndarray | int) -> None:
-        """Gives all bytes the most suspicious of their label and others: sparse memory has no room for one a byte."""
-        self.label = max(self.label, labels if isinstance(labels, int) else int(labels.max()))
+        """Gives all bytes the strongest of their label and others: sparse memory has no room for one a byte."""
+        self.label = strongest([self.label, labels if isinstance(labels, int) else strongest(labels)])
 
     def begin_write(self, first: int, unwritten: bool) -> Shadow:
         """Returns the shadow for labels of bytes from `first` on; `unwritten`: some of these may be `UNWRITTEN`."""
@@ -285,7 +295,7 @@ class DeviceMemory:
     def anything(self, place: Place, label: int) -> bool:
         """Tells whether any element at a place has a label."""
         uniform = self.uniform(place)
-        return uniform == label if uniform is not None else bool((self.labels(place) == label).any())
+        return uniform == label if uniform is not None else bool((self.labels(once(place)) == label).any())
 
     def stored(self, address: int) -> None:
         """Notes that a kernel has stored into the block at an address."""

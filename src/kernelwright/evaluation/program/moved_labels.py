@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelwright.evaluation.program import glue_table, memory
+from kernelwright.evaluation.program import glue_table, memory, origins
 from kernelwright.evaluation.program.forms import Place
 from kernelwright.evaluation.program.memory import DeviceMemory
 
@@ -28,14 +28,16 @@ class Execution:
 
 @dataclass(frozen=True)
 class Move:
-    """A move that ran: the operator's name and function, the places of its device arguments, and their labels."""
+    """A move that ran: the operator's name and function, its positional arguments as recorded, the places of its device
+    arguments, and their labels."""
 
     name: str
     function: Any
+    args: list[Any]
     call: Execution
     places: list[Place]
     labels: list[int]
-    """The most suspicious label at each place."""
+    """The strongest label at each place."""
 
 
 def result(blocks: DeviceMemory, move: Move, sizes: list[int]) -> torch.Tensor | None:
@@ -69,14 +71,14 @@ def result(blocks: DeviceMemory, move: Move, sizes: list[int]) -> torch.Tensor |
 def in_place(blocks: DeviceMemory, move: Move, place: Place) -> torch.Tensor | int:
     """Returns the labels of what a move has written in place: one for each element, or one for all."""
     others = [lab for p, lab in zip(move.places, move.labels, strict=True) if p is not place]
-    worst = max(others, default=memory.CONSTANT)
+    worst = memory.strongest(others or [memory.CONSTANT])
     label = memory.AFTER_MOVE.get(worst, worst)
     plain, sizes = move.call.plain, tuple(place[2])
     if move.name == "copy_" and len(others) == 1:
         return label if _alike(blocks, move, but=place) else _moved(blocks, move.places[1]).expand(sizes)
     if move.name in ("index_put_", "_index_put_impl_"):
         labels = blocks.labels(place).clone()
-        source = move.places[-1] if isinstance(plain[2], torch.Tensor) and len(move.places) > 1 else None
+        source = next(origins.places(move.args[2]), None)  # indices and values may be of the host
         values = _moved(blocks, source) if source is not None else torch.tensor(label, dtype=torch.uint8)
         return torch.ops.aten.index_put_(labels, plain[1], values, False)
     return label
