@@ -27,7 +27,7 @@ from kernelwright.evaluation.judge.intervals import process_spread, ratio_interv
 from kernelwright.evaluation.processes import gpu_seats, wire
 from kernelwright.evaluation.processes.messages import Called, CallTimes
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.text.mentions import device_functions
+from kernelwright.evaluation.text.mentions import declared_sizes, device_functions
 from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task
 
 TASK = """
@@ -628,3 +628,8 @@ def test_a_calls_kernels_are_those_that_were_launched_after_the_clocks() -> None
     unnumbered = [(0, *record[1:]) for record in clock + call]
     assert gpu_runner._after_the_clock(gpu_runner._as_launched(unnumbered)) == ([call[1][1:]], True)
     assert gpu_runner._union([(0, 10), (5, 12), (20, 30), (22, 25)]) == 22
+
+
+def test_numbers_of_a_docstring_are_no_constants() -> None:
+    reference = '"""\nN = 128 4096\n"""\nK = 4_096\nrows, cols = 2048, 96  # both\n'
+    assert declared_sizes("f(4096, 2048)\ng(2048, 4096)", reference) == {"K", "rows"}

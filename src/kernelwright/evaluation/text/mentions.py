@@ -81,5 +81,6 @@ def _constants(reference: str) -> Iterator[tuple[str, int]]:
             continue
         names, values = ([part.strip() for part in group.split(",")] for group in match.groups())
         for name, value in zip(names, values, strict=False):
-            if value[:1].isdigit():
-                yield name, int(value[:40].rstrip("_").replace("_", ""))
+            digits = value[:40].replace("_", "")
+            if digits.isdigit():  # a line of a docstring may hold several numbers without commas
+                yield name, int(digits)
