@@ -51,10 +51,10 @@ def _in_modes(plain: Callable[..., Any], modes: Callable[[], Sequence[Any]]) -> 
     """Returns a backward function that runs under the function modes of the call around it."""
 
     def apply(self: Any, *gradients: Any) -> Any:
-        entered = _get_current_function_mode_stack()
+        active = _get_current_function_mode_stack()
         with contextlib.ExitStack() as stack:
             for mode in modes():
-                if isinstance(mode, TorchFunctionMode) and mode not in entered:
+                if isinstance(mode, TorchFunctionMode) and mode not in active:
                     stack.enter_context(mode)
             return plain(self, *gradients)
 

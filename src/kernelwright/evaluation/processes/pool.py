@@ -42,9 +42,9 @@ from kernelwright.machine import library
 START_SECONDS = 120.0
 """Seconds that the zygote may take to import torch on a busy machine."""
 TRUSTED = ("referee", "baseline")
+"""Roles on a GPU that run no code of a candidate."""
 REFERENCES = ("oracle", *TRUSTED)
 """Roles that run no candidate."""
-"""Roles on a GPU that run no code of a candidate."""
 
 
 @dataclass(frozen=True)
