@@ -45,7 +45,8 @@ class Snapshots:
     carried: list[torch.Tensor] = field(default_factory=list)
     """Blocks into which operators had moved what kernels had stored, when a kernel was launched."""
     sources: list[torch.Tensor] = field(default_factory=list)
-    """What kernels had stored, as it was when operators moved it: flat, in the dtype of the moved tensor."""
+    """What kernels had stored, as it was when operators moved it: the memory of the moved tensor, in its dtype, from
+    its first element to its last."""
     full: bool = False
     """True if a copy did not fit into `SNAPSHOT_BYTES`, or all copies not into one message."""
     nbytes: int = 0
