@@ -97,3 +97,8 @@ def test_a_helper_of_the_samples_may_be_named_by_the_path_of_their_tree(tmp_path
     main = '#include "../../common/inc/helper_cuda.h"\n#include "../../common/inc/other.h"\nint main() {}\n'
     text = read(written(tmp_path, main_cu=main))
     assert "#include <helper_cuda.h>" in text and '"../../common/inc/other.h"' in text
+
+
+def test_a_line_number_without_end_is_none() -> None:
+    source = "int a;\n#line " + "9" * 5000 + "\nint b;\n"
+    assert line_at(source, source.index("int b")) == 3

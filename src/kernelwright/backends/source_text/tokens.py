@@ -23,7 +23,7 @@ _TOKEN = re.compile(
     |(?P<punct><<<|::|->|.)""",
     re.DOTALL | re.VERBOSE,
 )
-_LINE = re.compile(r"^[ \t]*#[ \t]*line[ \t]+(\d+)(?:[ \t]+\"([^\"\n]*)\")?[^\n]*\n", re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*#[ \t]*line[ \t]+(\d{1,10})\b(?:[ \t]+\"([^\"\n]*)\")?[^\n]*\n", re.MULTILINE)
 _DIRECTIVE = re.compile(r"#(?:\\\r?\n|/\*.*?\*/|//[^\n]*|[^\n\\/]|\\|/)*", re.DOTALL)
 
 

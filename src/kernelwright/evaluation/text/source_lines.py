@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelwright.evaluation.text import mentions
 
-_LINE = re.compile(r"^[ \t]*#[ \t]*line[ \t]+(\d+)[^\n]*\n", re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*#[ \t]*line[ \t]+(\d{1,10})\b[^\n]*\n", re.MULTILINE)
 _ERROR = re.compile(r"(cuda\.cu|main\.cpp)(?:\((\d+)\)|:(\d+)(?::\d+)?):? *(?:fatal )?error")
 
 
