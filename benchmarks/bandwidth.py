@@ -156,6 +156,15 @@ def bytes_of(values: Any) -> int:
     return sum(v.numel() * v.element_size() for v in values)
 
 
+def copied(count: int, clock: Clock) -> list[float]:
+    """Returns milliseconds of device-to-device copies that read and write `count` bytes together."""
+    import torch
+
+    start = torch.empty(count // 8, device="cuda")
+    target = torch.empty_like(start)
+    return clock.samples(lambda: target.copy_(start))
+
+
 def measured(case: Case, given: argparse.Namespace, clock: Clock, folder: Path) -> dict[str, Any]:
     """Returns a case's row: error, bytes, samples of each way."""
     import torch
@@ -188,10 +197,7 @@ def measured(case: Case, given: argparse.Namespace, clock: Clock, folder: Path) 
         limit = max(4 * row["error"]["eager"], 1e-6) if result.is_floating_point() else 0
         row["right"] = bool(same_shape and row["error"]["ours"] <= limit)
         del result, eager
-        source_tensor = torch.empty(row["bytes"] // 8, device="cuda")
-        target = torch.empty_like(source_tensor)
-        row["copy"] = clock.samples(lambda: target.copy_(source_tensor))
-        del source_tensor, target
+        row["copy"] = copied(row["bytes"], clock)
         row["ours"] = clock.samples(lambda: ours(*inputs))
         row["eager"] = clock.samples(lambda: model(*inputs))
         if given.compile:
