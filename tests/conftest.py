@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background inherits that Ctrl-C is ignored, and so would every command line that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["KERNELWRIGHT_BACKEND"] = "cpu"  # the meaning of `auto` in tests; GPU tests name the GPU
+gc.disable()  # until all tests are collected: walks over what stays take as long as collecting them
 
 
 @cache
@@ -54,6 +56,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function):
             if {"kernelwright", "undecided"} & set(item.fixturenames) or item.path.stem in WARM:
                 item.fixturenames.insert(0, "commands_are_warm")
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settled_heap() -> None:
+    """Exempts what is there from garbage collection: the tests of all files, and modules such as transformers.
+
+    Trainers collect garbage at every step, and each time a process with all tests in it would walk over millions of
+    objects.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
