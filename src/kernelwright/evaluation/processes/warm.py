@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernelwright.evaluation.processes import sandbox, seccomp, zygote
+from kernelwright.evaluation.processes import huge_pages, sandbox, seccomp, zygote
 
 VARIABLE = "KERNELWRIGHT_WARM"
 ANSWER_SECONDS = 10.0
@@ -104,6 +104,7 @@ def main(listening_fd: int, ready_fd: int, idle_seconds: float) -> None:
     known = version()
     zygote.preload()
     zygote.settle()
+    huge_pages.collapse()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the zygotes are reaped as they end
     os.write(ready_fd, b"ready")
     asked = time.monotonic()

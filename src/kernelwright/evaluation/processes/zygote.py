@@ -30,12 +30,14 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.evaluation.processes import sandbox
+from kernelwright.evaluation.processes import huge_pages, sandbox
 
 WATCH_SECONDS = 1.0
 RESIDENT_SECONDS = 0.2
 """The interval in seconds at which a child's resident memory is checked, if its address space alone does not bound
 it."""
+CHEAP_FORKS_AFTER = 16
+"""The children after which memory is moved into huge pages: it costs as much as these have cost without."""
 SCRATCH_MB = 1024
 """A bound on the size of all files of one child: the limit on a file's size bounds only each of them."""
 
@@ -51,7 +53,11 @@ class _Child:
 
 
 def preload() -> None:
-    """Imports the modules that children need; starts no thread, so that forking stays safe."""
+    """Imports the modules that children need; starts no thread, so that forking stays safe.
+
+    Garbage is not collected before `settle`: almost all that imports make stays.
+    """
+    gc.disable()
     import numpy  # noqa: F401
     import torch
     import torch.nn
@@ -117,6 +123,7 @@ def settle() -> None:
     """Exempts imported objects from garbage collection, since forks share their pages."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def serve(control_fd: int) -> None:
@@ -133,14 +140,18 @@ def serve(control_fd: int) -> None:
     sandbox.become_reaper()
     control.send(b"ready")
     watched = time.monotonic()
+    forks = 0
     while True:
         if children and time.monotonic() - watched > WATCH_SECONDS:
             _watch_scratch(children)
             watched = time.monotonic()
         for key, _ in selector.select(_watch_memory(children)):
             if key.data == "control":
-                if not _spawn(control, selector, children, (wake_read, wake_write)):
+                if not _spawn(control, selector, children):
                     _end(children)
+                forks += 1
+                if forks == CHEAP_FORKS_AFTER:
+                    huge_pages.collapse()
             elif key.data == "wake":
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_read, 4096)
@@ -203,12 +214,7 @@ def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     return (json.loads(data), fds) if data else None
 
 
-def _spawn(
-    control: socket.socket,
-    selector: selectors.BaseSelector,
-    children: dict[int, _Child],
-    wake: tuple[int, int],
-) -> bool:
+def _spawn(control: socket.socket, selector: selectors.BaseSelector, children: dict[int, _Child]) -> bool:
     received = _receive(control)
     if received is None:
         return False
