@@ -121,16 +121,16 @@ def _indices(block: Block, first: int, count: int, size: int) -> np.ndarray:
     block."""
     if block.shadow is None:
         return np.arange(count, dtype=np.int64) if count <= _MOST_SCANNED else np.zeros(0, np.int64)
-    found, scanned = [], 0
+    found, scanned, high = [np.zeros(0, np.int64)], 0, 0
     for begin, end in block.shadow.touched():
-        low = max(0, begin - first) // size
+        low = max(high, max(0, begin - first) // size)  # an element may lie in two ranges
         high = min(count, -(-max(0, end - first) // size))
         scanned += end - begin
         if low >= high or scanned > _MOST_SCANNED:
             continue
         marks = block.shadow.marks(first + low * size, (high - low) * size).reshape(-1, size)
         found.append(np.flatnonzero(marks.all(axis=1)) + low)
-    return np.unique(np.concatenate(found)).astype(np.int64) if found else np.zeros(0, np.int64)
+    return np.concatenate(found)
 
 
 def _spread(indices: np.ndarray) -> np.ndarray:
