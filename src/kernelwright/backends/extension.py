@@ -134,7 +134,9 @@ class Extension:
     def _add_program(self, result: BuildResult) -> tuple[Any, dict[str, str]]:
         program = self.runtime.program(result)
         demangle = Host.get().library.kw_demangle
-        names = {entry: normalised(demangle(entry.encode()).decode()) for entry in program.kernels}
+        # Without `_Z` the library reads a type's code: the extern "C" kernel `f` would be called float.
+        mangled = {e: demangle(e.encode()).decode() if e.startswith("_Z") else e for e in program.kernels}
+        names = {entry: normalised(name) for entry, name in mangled.items()}
         self._programs.append((program, names))
         for (name, offset, count), source in self._written.items():
             place = _symbol_part(source, name, offset, count)
