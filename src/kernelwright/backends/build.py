@@ -25,6 +25,7 @@ from kernelwright.backends.source_text.split import Split, UnsupportedSource, sp
 from kernelwright.backends.source_text.tokens import tokenize
 from kernelwright.backends.triton import ptxas
 from kernelwright.builds import DYNAMIC_PARALLELISM, BuildRequest, BuildResult, needs_torch
+from kernelwright.device import UnknownHeader, inlined
 from kernelwright.machine import nvrtc
 
 NAME_ERROR = "__nv_name_map"
@@ -45,7 +46,10 @@ def build(request: BuildRequest, cache: Path, by_torch: bool = True) -> BuildRes
     Without `by_torch`, features that the stand-in lacks give `unsupported`, and that result is not cached, since
     torch's own build may follow (`build_by_torch`) under a time limit of its own.
     """
-    request = _cleaned(request)
+    try:
+        request = _cleaned(request)
+    except UnknownHeader as error:
+        return _failed(str(error))
     path = _place(request, cache)
     known = _read(path)
     if known is not None:
@@ -89,7 +93,8 @@ def _kept(path: Path, result: BuildResult) -> BuildResult:
 
 
 def _cleaned(request: BuildRequest) -> BuildRequest:
-    """Replaces lone surrogates and NUL, which compilers reject, and joins `-D X` into one flag."""
+    """Replaces lone surrogates and NUL, which compilers reject, joins `-D X` into one flag, and puts the headers of
+    the tile library into the texts. Raises `UnknownHeader`."""
 
     def clean(value: Any) -> Any:
         if isinstance(value, str):
@@ -97,7 +102,13 @@ def _cleaned(request: BuildRequest) -> BuildRequest:
         return tuple(clean(item) for item in value)
 
     fields = {name: clean(value) for name, value in asdict(request).items()}
-    return BuildRequest(**fields | {name: _joined(fields[name]) for name in ("cpp_flags", "cuda_flags")})
+    fields |= {name: _joined(fields[name]) for name in ("cpp_flags", "cuda_flags")}
+    if request.kind != "ptxas":
+        fields["cuda_source"] = inlined(fields["cuda_source"])
+    if request.kind == "program":
+        units = zip(fields["unit_names"], fields["unit_sources"], strict=True)
+        fields["unit_sources"] = tuple(inlined(text, name) for name, text in units)
+    return BuildRequest(**fields)
 
 
 def _joined(flags: tuple[str, ...]) -> tuple[str, ...]:

@@ -254,11 +254,11 @@ def export_(
 ) -> None:
     """Write a candidate as a self-contained KernelBench file with load_inline, which runs without Kernelwright."""
     from kernelwright.runs.folders import write_text
-    from kernelwright.solutions.forms import export
+    from kernelwright.solutions.forms import export, whole_text
     from kernelwright.tasks import load_candidate
 
     given = load_candidate(candidate)
-    text = export(given.text) if candidate.suffix == ".py" else given.text
+    text = export(given.text) if candidate.suffix == ".py" else whole_text(given.text)
     if out is None:
         sys.stdout.write(text)
         return

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from kernelwright.device import fingerprint
 from kernelwright.errors import ConfigError
 from kernelwright.records import Candidate, LibraryRule, Record, Task
 
@@ -138,4 +139,6 @@ class EvalOptions(Record):
         parts = [str(PROTOCOL), task.asked_hash, candidate.code_hash, json.dumps(fields, sort_keys=True)]
         if task.gate is not None:
             parts += task.gate.distributions
+        if headers := fingerprint("\n".join(file.content for file in candidate.sources)):
+            parts.append(headers)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()

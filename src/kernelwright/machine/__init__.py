@@ -54,6 +54,8 @@ class Fault:
     line: int | None = None
     file: str | None = None
     ptx: str = ""
+    header: str = ""
+    """The place in a header of the tile library, `kernelwright/NAME.cuh:LINE`; `line` is then its caller's."""
 
     def __str__(self) -> str:
         place = f" line {self.line}" if self.line else ""
@@ -211,8 +213,9 @@ def _triple(text: str) -> tuple[int, int, int] | None:
 
 
 def _fault(kernel: str, fields: Sequence[str]) -> Fault:
-    kind, message, block, thread, line, file, ptx = fields
-    return Fault(kind, message, kernel, _triple(block), _triple(thread), int(line) if line else None, file or None, ptx)
+    kind, message, block, thread, line, file, ptx, header = fields
+    place = int(line) if line else None, file or None
+    return Fault(kind, message, kernel, _triple(block), _triple(thread), *place, ptx, header)
 
 
 def _kernel(fields: Sequence[str]) -> KernelInfo:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from kernelwright import device
 from kernelwright.errors import MachineError
 from kernelwright.machine import device_std, preambles
 
@@ -169,11 +170,16 @@ def compile_ptx(
     expressions: Sequence[str] = (),
     name: str = "cuda.cu",
 ) -> NvrtcResult:
-    """Compiles device text. A failed compilation is a result with `ok` False, not an exception. `flags` are nvcc's.
+    """Compiles device text, which may include the tile library's headers. A failed compilation is a result with `ok`
+    False, not an exception. `flags` are nvcc's.
 
     `expressions` are names such as `softmax<float, 256>`: they instantiate templates, and `lowered` maps them to their
     names in the PTX. Raises `MachineError` when NVRTC itself is missing.
     """
+    try:
+        source = device.inlined(source, name)
+    except device.UnknownHeader as error:
+        return NvrtcResult(False, "", str(error))
     before = device_std.preamble("\n".join((source, *expressions)))
     source = f'{before}#line 1 "{name}"\n{source}' if before else source
     chosen = [*options(arch, flags), *_implied(source, expressions)]

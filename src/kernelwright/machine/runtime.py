@@ -338,6 +338,8 @@ class Runtime:
             where += f", block {fault.block}, thread {fault.thread}"
         if fault.line:
             where += f", line {fault.line} of {fault.file if in_python(fault.file) else 'the CUDA source'}"
+        if fault.header:
+            where += f", in {fault.header}"
         if fault.ptx:
             where += f" [{fault.ptx.strip()}]"
         known = {"rule": fault.kind, "evidence": fault.message + where, "severity": severity}

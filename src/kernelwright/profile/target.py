@@ -95,6 +95,8 @@ def load_candidate(path: Path, entry: str, device: str, function: str = "forward
         return _executed(source, entry)
     import torch.utils.cpp_extension as cpp_extension
 
+    from kernelwright.solutions.forms import with_headers
+
     originals = cpp_extension.load_inline, cpp_extension.load
     runtime = _fast_runtime()
     try:
@@ -103,7 +105,7 @@ def load_candidate(path: Path, entry: str, device: str, function: str = "forward
         if all(result.status != "unsupported" for result in runtime.builds):
             raise
     cpp_extension.load_inline, cpp_extension.load = originals
-    return _executed(source, entry)
+    return _executed(with_headers(source), entry)
 
 
 def _fast_runtime() -> Any:

@@ -1,7 +1,8 @@
 """Exports a candidate that launches from Python (`kernelwright.cuda.Module`) to a KernelBench `ModelNew` file.
 
-The exported file runs without this package. The CUDA text stays unchanged. One C++ launcher a kernel, made from the
-kernel's signature, follows it, and `load_inline` builds both. A small class in the file keeps `kernels.NAME[grid,
+The exported file runs without this package. The CUDA text stays unchanged, but for the tile library's headers, which
+take the place of their includes. One C++ launcher a kernel, made from the kernel's signature, follows it, and
+`load_inline` builds both. A small class in the file keeps `kernels.NAME[grid,
 block](...)`, so that `forward` stays unchanged. Executes nothing.
 """
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwright import syntax
+from kernelwright.device import INCLUDE, UnknownHeader, inlined
 from kernelwright.errors import CandidateError
 from kernelwright.solutions.kernels.annotate import annotated
 from kernelwright.solutions.kernels.signature import Argument, KernelSignature, Signatures, base_name
@@ -111,22 +113,41 @@ class _Edit:
 
 
 def export(text: str) -> str:
-    """Returns the candidate as a file that needs torch only; unchanged where it does not use `kernelwright.cuda`.
+    """Returns the candidate as a file that needs torch only; unchanged where it uses neither `kernelwright.cuda` nor
+    a header of the tile library.
 
     Raises `CandidateError` where it cannot be exported: CUDA text that is unknown before the file runs, parameters that
-    are structs, instances of templates that no constant names.
+    are structs, instances of templates that no constant names, headers that the library does not have.
     """
     if "kernelwright" not in text:
         return text
     tree = _parse(text)
     found = _Imports(tree)
     if not found.statements:
-        return text
+        return with_headers(text)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and found.is_module(node.func)]
     found.check(tree, {id(call.func) for call in calls})
     if not calls:
         return _edited(text, [_removed(text, statement) for statement in found.statements])
     return _Export(text, tree, found, sorted(calls, key=lambda call: (call.lineno, call.col_offset))).render()
+
+
+def with_headers(text: str) -> str:
+    """Returns a Python file with the tile library's headers in its texts that include them. Raises `CandidateError`."""
+    tree = _parse(text)
+    edits = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and INCLUDE.search(node.value):
+            edits.append(_Edit(*_span(text, node), _literal(whole_text(node.value))))
+    return _edited(text, edits)
+
+
+def whole_text(cuda: str) -> str:
+    """Returns a CUDA text with the tile library's headers in it. Raises `CandidateError` for an unknown header."""
+    try:
+        return inlined(cuda, marks=False)
+    except UnknownHeader as error:
+        raise CandidateError(str(error)) from error
 
 
 class _Imports:
@@ -219,7 +240,8 @@ class _Export:
         launchers = _launcher_names(kernels)
         names = [self._free(name) for name in ("cuda_source", "cpp_source", "extension")]
         bodies = "\n".join(_launcher(k, launchers[k.callee]) for k in kernels)
-        source = f"{_INCLUDES}{annotated(cuda)}\n{bodies}"
+        whole = whole_text(annotated(cuda))
+        source = f"{_INCLUDES}{whole}\n{bodies}"
         block = _MODULE.format(
             cuda_name=names[0],
             cpp_name=names[1],
@@ -228,7 +250,7 @@ class _Export:
             declarations="\n".join(f"{_head(k, launchers[k.callee])};" for k in kernels),
             name=f"kernels_{hashlib.sha256(source.encode()).hexdigest()[:12]}",
             functions=_listed(list(launchers.values())),
-            flags=f"    extra_cuda_cflags={_listed(wanted)},\n" if (wanted := _flags(cuda, flags)) else "",
+            flags=f"    extra_cuda_cflags={_listed(wanted)},\n" if (wanted := _flags(whole, flags)) else "",
         )
         table = {"".join(_renamed(callee, back).split()): launcher for callee, launcher in launchers.items()}
         return block, f"{self.shim}({names[2]}, {_listed(table)})"

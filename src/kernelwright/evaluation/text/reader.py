@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kernelwright.device import content, names
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed
 from kernelwright.evaluation.processes.reader_client import Advice, Essentials
 from kernelwright.evaluation.text import as_module, cuda_rules, first_build, mentions, source_lines, static_rules
@@ -19,7 +20,9 @@ from kernelwright.records import Candidate, Task
 
 
 def prepare() -> None:
-    """Loads the grammar of CUDA in the zygote, for all readers."""
+    """Loads the grammar of CUDA and the tile library's headers in the zygote, for all readers."""
+    for header in names():
+        content(f"#include <{header}>")
     cuda_rules.hints("__global__ void f() { fork(); }", time.process_time() + 1.0)
 
 
@@ -70,6 +73,7 @@ def advice(candidate: Candidate, task: Task, source: str) -> dict[str, Any]:
     """Returns the fields of `Advice`; `source` is the candidate's module."""
     build = first_build.first_build(source) if source else None
     whole = "\n".join(file.content for file in candidate.sources)
+    whole += content(whole)
     found = Advice(
         findings=tuple(static_rules.static_findings(candidate, task)),
         first_build=dataclasses.asdict(build) if build is not None else None,

@@ -14,6 +14,9 @@ from kernelwright.evaluation.text import mentions
 
 _LINE = re.compile(r"^[ \t]*#[ \t]*line[ \t]+(\d{1,10})\b[^\n]*\n", re.MULTILINE)
 _ERROR = re.compile(r"(cuda\.cu|main\.cpp)(?:\((\d+)\)|:(\d+)(?::\d+)?):? *(?:fatal )?error")
+_IN_HEADER = re.compile(r"^kernelwright/\w+\.cuh\(\d+\): *error", re.MULTILINE)
+_INSTANTIATION = re.compile(r"\binstantiation of .* at line (\d+) of cuda\.cu")
+"""Matches NVRTC's note on the line that calls a template of a header."""
 
 
 def own_line(text: str, source: str, line: int) -> int | None:
@@ -76,8 +79,12 @@ def in_own_lines(text: str, requests: Sequence[dict[str, Any]], kernel: str, evi
 
 
 def of_error(text: str, request: dict[str, Any], log: str) -> int | None:
-    """Returns the line of `text` that a compiler's first error refers to."""
-    found = _ERROR.search(log)
+    """Returns the line of `text` that a compiler's first error refers to; for an error in a template of the tile
+    library, the line that uses the template."""
+    found, inside = _ERROR.search(log), _IN_HEADER.search(log)
+    if inside is not None and (found is None or inside.start() < found.start()):
+        caller = _INSTANTIATION.search(log, inside.end())
+        return own_line(text, str(request.get("cuda_source", "")), int(caller[1])) if caller is not None else None
     if found is None:
         return None
     source = str(request.get("cuda_source" if found[1] == "cuda.cu" else "cpp_source", ""))

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from kernelwright import __all__ as PUBLIC
 from kernelwright import syntax
+from kernelwright.device import INCLUDE, header_text, named
 from kernelwright.evaluation.text import cuda_rules, forbidden_names, patch_rules, python_advice
 from kernelwright.records import Candidate, Finding, Task
 
@@ -49,11 +50,22 @@ def static_findings(candidate: Candidate, task: Task | None = None) -> list[Find
     for text, line, exact in cuda_texts(candidate):
         for hint in cuda_rules.hints(text, stop):
             found.append(Finding(rule=hint.rule, evidence=hint.evidence, line=line + hint.line if exact else line))
+        found += _of_headers(text, line, exact, stop)
     if task is None or _LOW_PRECISION.search(task.source):
         found = [f for f in found if f.rule != "lower-precision"]
     unique = {(f.rule, f.line): f for f in reversed(found)}
     ordered = sorted(unique.values(), key=lambda f: (f.rule not in _GRAVE, f.line or 0, f.rule))
     return _varied(ordered)[:MOST_FINDINGS]
+
+
+def _of_headers(text: str, line: int, exact: bool, stop: float) -> Iterator[Finding]:
+    """Yields the findings of the tile library's headers that a text includes, at the line of the include."""
+    for include in INCLUDE.finditer(text):
+        place = line + text.count("\n", 0, include.start()) if exact else line
+        for header in named(include[0]):
+            for hint in cuda_rules.hints(header_text(header), stop):
+                evidence = f"{hint.evidence} (line {hint.line + 1} of {header})"
+                yield Finding(rule=hint.rule, evidence=evidence, line=place)
 
 
 def _varied(found: list[Finding]) -> list[Finding]:

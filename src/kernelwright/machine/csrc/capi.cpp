@@ -86,13 +86,33 @@ bool is_header(const string& file) {
   return false;
 }
 
-// The innermost place in the user's own file, following inlined calls outwards.
+string file_name(const Module& m, u32 file) {
+  auto it = m.files.find(file);
+  return it == m.files.end() ? string() : it->second;
+}
+
+// A header of the tile library as an include names it, `kernelwright/NAME.cuh`; empty for the user's own files. NVRTC
+// puts the current folder before the name.
+string library_header(const string& file) {
+  size_t name = file.rfind('/');
+  if (name == string::npos || file.size() < 4 || file.compare(file.size() - 4, 4, ".cuh")) return {};
+  size_t folder = name ? file.rfind('/', name - 1) : string::npos;
+  string shown = file.substr(folder == string::npos ? 0 : folder + 1);
+  return shown.rfind("kernelwright/", 0) == 0 ? shown : string();
+}
+
+// The place of an instruction in a header of the tile library, as `kernelwright/NAME.cuh:LINE`; empty elsewhere.
+string header_place(const Program& p, u32 index) {
+  const Loc& l = p.module.locs[index];
+  string file = library_header(file_name(p.module, l.file));
+  return file.empty() ? file : file + ":" + std::to_string(l.line);
+}
+
+// The innermost place in the user's own file, following inlined calls outwards. Line 0 for a function of the tile
+// library that is called and not inlined: its caller is unknown.
 std::pair<string, u32> source_of(const Program& p, u32 index) {
   const Module& m = p.module;
-  auto name = [&](u32 file) {
-    auto it = m.files.find(file);
-    return it == m.files.end() ? string() : it->second;
-  };
+  auto name = [&](u32 file) { return file_name(m, file); };
   Loc l = m.locs[index];
   for (int depth = 0; depth < 32 && l.at_line && is_header(name(l.file)); depth++) {
     Loc outer{l.at_file, l.at_line, l.at_column, 0, 0, 0};
@@ -105,6 +125,7 @@ std::pair<string, u32> source_of(const Program& p, u32 index) {
     l = outer;
   }
   string file = name(l.file);
+  if (!library_header(file).empty()) return {string(), 0};
   return {file.substr(file.rfind('/') + 1), l.line};
 }
 
@@ -129,10 +150,11 @@ string fault_line(const Launch& l, const Fault& f, const u32* block) {
          std::to_string(i / l.block[0] / l.block[1]);
   }
   t += "\t";
-  if (!f.in) return t + "\t\t";
+  if (!f.in) return t + "\t\t\t";
   const Meta& m = l.kernel->meta[(size_t)(f.in - l.kernel->code.data())];
   auto [file, line] = source_of(*l.program, m.loc);
-  return t + (line ? std::to_string(line) : "") + "\t" + clean(file) + "\t" + clean(string(m.text));
+  string header = clean(header_place(*l.program, m.loc));
+  return t + (line ? std::to_string(line) : "") + "\t" + clean(file) + "\t" + clean(string(m.text)) + "\t" + header;
 }
 
 void invalid(const string& message) { raise(nullptr, -1, "invalid-launch", message); }
