@@ -18,6 +18,7 @@ from kernelwright.records import Candidate, Evaluation, Task, Trajectory, Turn
 from kernelwright.runs.folders import write_text
 from kernelwright.runs.store import Store
 from kernelwright.search import load_strategy
+from kernelwright.search.circles import advice
 from kernelwright.search.rollout import Budget, best_turn
 
 
@@ -30,6 +31,8 @@ class OptimizeResult:
     evaluation: Evaluation | None
     trajectories: tuple[Trajectory, ...]
     path: Path | None
+    hint: str | None = None
+    """What to try next, where no answer was correct or the policy only repeated its answers."""
 
     def public(self) -> dict[str, Any]:
         """Returns the facts as plain data for scripts."""
@@ -47,6 +50,7 @@ class OptimizeResult:
             "tokens": sum(t.usage.prompt_tokens + t.usage.completion_tokens for t in turns),
             "dollars": sum(prices) if prices else None,
             "stop_reason": self.trajectories[-1].stop_reason if self.trajectories else "nothing was played",
+            "hint": self.hint,
         }
 
 
@@ -145,9 +149,12 @@ def search(
 
     trajectories = play(task, policy, evaluate, budget=how.budget, seed=how.seed, on_turn=keep)
     best = best_turn([t for trajectory in trajectories for t in trajectory.turns])
+    solved = best is not None and best.evaluation is not None and best.evaluation.verdict == "correct"
+    circling = any(trajectory.stop_reason == "circles" for trajectory in trajectories)
+    hint = advice(task, policy.name) if circling or not solved else None
     if best is None or best.candidate_id is None:
-        return OptimizeResult(task.task_id, None, None, tuple(trajectories), None)
+        return OptimizeResult(task.task_id, None, None, tuple(trajectories), None, hint)
     candidate = found[best.candidate_id]
     path = out or store.folder / "best.py"
     write_text(path, candidate.text)
-    return OptimizeResult(task.task_id, candidate, best.evaluation, tuple(trajectories), path)
+    return OptimizeResult(task.task_id, candidate, best.evaluation, tuple(trajectories), path, hint)

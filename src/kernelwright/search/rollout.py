@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kernelwright.policies import Policy, Request, ask
 from kernelwright.prompts import ParseFailure, conversation, parse_answer
 from kernelwright.records import Candidate, Evaluation, Message, Provenance, Task, Trajectory, Turn
+from kernelwright.search.circles import Circles
 
 CONTEXT_CHARACTERS = 120_000
 
@@ -43,11 +44,12 @@ PYTHON = Exchange()
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of a rollout; None means no limit."""
+    """The limits of a rollout; None means no limit. `repeats`: consecutive turns without a new answer."""
 
     turns: int = 6
     tokens: int | None = None
     seconds: float | None = None
+    repeats: int | None = None
 
 
 def rollout(
@@ -63,6 +65,9 @@ def rollout(
 ) -> Trajectory:
     """Plays turns until `stop` holds for an evaluation or the budget ends. Raises `PolicyError` and `TaskError`.
 
+    The trajectory's `stop_reason` is `found`, or the limit that was reached: `turns`, `tokens`, `seconds`, or `circles`
+    for `budget.repeats`.
+
     `on_turn` is called with each complete turn, so that a caller can store it. A harness error is retried once and
     never shown to the policy.
     """
@@ -70,6 +75,7 @@ def rollout(
     candidates: list[Candidate | None] = []
     started = time.monotonic()
     tokens = 0
+    circles = Circles()
     reason = "turns"
     for index in range(budget.turns):
         if budget.tokens is not None and tokens >= budget.tokens:
@@ -86,6 +92,9 @@ def rollout(
             on_turn(turn, candidate)
         if stop is not None and turn.evaluation is not None and stop(turn.evaluation):
             reason = "found"
+            break
+        if budget.repeats is not None and circles.turn(turn.answer, candidate) >= budget.repeats:
+            reason = "circles"
             break
     best = best_turn(turns)
     return Trajectory(
