@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -61,7 +63,7 @@ def test_slow_answer_is_asked_for_again(endpoint: Endpoint) -> None:
         ('{"choices": ' + "[" * 100_000, "not JSON"),
         ({"choices": []}, "without choices"),
         ({"error": {"message": "no such model"}}, "no such model"),
-        (401, "refused the key"),
+        (401, "wants an API key, and none is set"),
         (404, "404"),
         (400, "400"),
         ("[" * 100_000 + "]" * 100_000, "not JSON"),
@@ -132,9 +134,37 @@ def test_trouble_that_does_not_pass_ends(endpoint: Endpoint) -> None:
         policy(endpoint).generate(ASK, seed=0)
 
 
-def test_nobody_listens() -> None:
-    with pytest.raises(PolicyError, match="no answer after"):
-        OpenAIPolicy("m", "http://127.0.0.1:9", QUICK).generate(ASK, seed=0)
+def test_a_host_that_was_never_reached_is_not_tried_again() -> None:
+    with pytest.raises(PolicyError, match="cannot be reached"):
+        OpenAIPolicy("m", "http://127.0.0.1:9", EndpointSettings(retries=9, first_wait=3600)).generate(ASK, seed=0)
+
+
+def test_a_server_that_goes_away_is_tried_again() -> None:
+    with serving() as endpoint:
+        asked = OpenAIPolicy("m", endpoint.url, QUICK)
+        asked.generate(ASK, seed=0)
+    with pytest.raises(PolicyError, match="no answer after 3 tries"):
+        asked.generate(ASK, seed=1)
+
+
+def test_a_connection_that_takes_long_is_reported(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A listener whose queue is full accepts no further connection, and refuses none."""
+    monkeypatch.setattr(openai_http, "REACH_SECONDS", 0.2)
+    with socket.socket() as listener, contextlib.ExitStack() as filling:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        for _ in range(4):
+            one = filling.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        with pytest.raises(PolicyError):
+            OpenAIPolicy("m", f"http://127.0.0.1:{port}", EndpointSettings(retries=0, timeout=0.5)).generate(
+                ASK, seed=0
+            )
+    assert f"127.0.0.1 port {port}: no connection yet" in capsys.readouterr().err
 
 
 def test_same_request_is_sent_once(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -182,8 +212,9 @@ def test_concurrency_is_bounded(endpoint: Endpoint) -> None:
 @pytest.mark.parametrize("listens", [True, False], ids=["slow", "tried again"])
 def test_who_waits_is_let_go_when_it_is_stopped(endpoint: Endpoint, listens: bool) -> None:
     """Three kinds of waiters are released: those for an answer, for a retry, and for a slot behind them."""
-    endpoint.troubles = [6.0] * 5
     shared = policy(endpoint, settings=EndpointSettings(timeout=60, first_wait=40, concurrency=2))
+    shared.generate(ASK, seed=99)
+    endpoint.troubles = [6.0] * 5
     if not listens:
         shared.url = "http://127.0.0.1:9/v1/chat/completions"
     ended: list[str] = []

@@ -12,6 +12,8 @@ import hashlib
 import json
 import os
 import random
+import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -47,6 +50,12 @@ BOUNDS = {
     "price_out": (0.0, 1e9),
 }
 """Least and greatest value of each setting."""
+
+
+STOPPING_SECONDS = 15.0
+"""Seconds that Ctrl-C waits for a reply on its way, which may have been paid for."""
+REACH_SECONDS = 0.8
+"""Seconds after which a first connection that does not come about is reported."""
 
 
 OPENAI_HOST = "api.openai.com"
@@ -95,6 +104,9 @@ class OpenAIPolicy:
         self._slots = threading.Semaphore(self.settings.concurrency)
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._interrupted = False
+        self._reached = threading.Event()
+        """Set once a connection has come about, or the first one was reported as slow."""
         self._client = httpx.Client(
             timeout=httpx.Timeout(self.settings.timeout, connect=min(20, self.settings.timeout))
         )
@@ -152,6 +164,8 @@ class OpenAIPolicy:
         answer = self._answer(reply, time.monotonic() - started)
         self._keep(key, answer)
         self._account(answer.usage)
+        if self._interrupted:
+            raise KeyboardInterrupt
         return answer
 
     def stop(self) -> None:
@@ -187,8 +201,14 @@ class OpenAIPolicy:
                 done.set_exception(error)
 
         threading.Thread(target=send, name="request", daemon=True).start()
-        while not wait([done], LOOK_SECONDS).done:
-            self._check()
+        try:
+            while not wait([done], LOOK_SECONDS).done:
+                self._check()
+        except KeyboardInterrupt:
+            print("stopping once the reply has come; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+            self._interrupted = True
+            if not wait([done], STOPPING_SECONDS).done:
+                raise
         return done.result()
 
     def _fetch(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
@@ -211,6 +231,7 @@ class OpenAIPolicy:
         """Sends with retries until a status outside `RETRIED` comes; backs off exponentially, or by `retry-after`."""
         key = _key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._reach()
         problem = ""
         for attempt in range(self.settings.retries + 1):
             pause = self.settings.first_wait * 2**attempt * (0.75 + random.random() / 2)
@@ -225,6 +246,8 @@ class OpenAIPolicy:
                     return self._read(response)
                 problem = f"status {response.status_code}: {_detail(response)}"
                 pause = _stated_wait(response) or pause
+            if self._interrupted:
+                raise KeyboardInterrupt
             if attempt < self.settings.retries:
                 self._stopped.wait(min(pause, 60.0))
                 self._check()
@@ -233,10 +256,39 @@ class OpenAIPolicy:
             hint="check that the server runs and the address is right; finished turns are kept, so run again to go on",
         )
 
+    def _reach(self) -> None:
+        """Before the first request: tries to connect. Raises `PolicyError` where the host is unknown or refuses.
+
+        Retries are for a server that has answered once. A connection that takes long is reported and waited for. Behind
+        a proxy the host itself need not be in reach, and nothing is tried.
+        """
+        with self._lock:
+            if self._reached.is_set():
+                return
+            address = httpx.URL(self.url)
+            if {address.scheme, "all"} & getproxies().keys() and not proxy_bypass(address.host):
+                self._reached.set()
+                return
+            port = address.port or (443 if address.scheme == "https" else 80)
+            tried: Future[None] = Future()
+            threading.Thread(target=_connect, args=(address.host, port, tried), name="reach", daemon=True).start()
+            if not wait([tried], REACH_SECONDS).done:
+                print(f"{address.host} port {port}: no connection yet, still trying", file=sys.stderr, flush=True)
+                self._reached.set()
+                return
+            error = tried.exception()
+            if error is not None:
+                raise PolicyError(
+                    f"{address.host} port {port} cannot be reached: {error}",
+                    hint="check that the server runs and the address is right",
+                )
+            self._reached.set()
+
     def _read(self, response: httpx.Response) -> dict[str, Any]:
         if response.status_code in (401, 403):
+            what = "refused the key" if _key() else "wants an API key, and none is set"
             raise PolicyError(
-                f"{self.url} refused the key ({response.status_code})",
+                f"{self.url}: the server {what} ({response.status_code})",
                 hint="set KERNELWRIGHT_API_KEY or OPENAI_API_KEY",
             )
         if response.status_code == 404:
@@ -319,6 +371,16 @@ class OpenAIPolicy:
             raise StoreError(
                 f"{str(self.cache)!r} cannot be written: {error.strerror}", hint="free some space, then run again"
             ) from error
+
+
+def _connect(host: str, port: int, tried: Future[None]) -> None:
+    """Opens a connection and closes it; puts the outcome into `tried`."""
+    try:
+        socket.create_connection((host, port), timeout=20).close()
+    except OSError as error:
+        tried.set_exception(OSError(error.strerror or str(error)))
+    else:
+        tried.set_result(None)
 
 
 def _is_address(url: str) -> bool:

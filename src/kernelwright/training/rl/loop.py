@@ -92,6 +92,8 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
     """
     if executor is None:
         _check_gpu(settings.judging)
+    # Before the model, which takes long to load: a missing key is said at once.
+    judge = OpinionJudge(load_policy(settings.judging.judge)) if settings.judging.judge else None
     ranks = Ranks.join()
     begin(settings, out)
     ranks.wait()
@@ -104,7 +106,6 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
         if judges is None:
             own = load_executor("apart", jobs, judging.backend)
             judges = stack.enter_context(remembering(own, judging.verdicts))
-        judge = OpinionJudge(load_policy(judging.judge)) if judging.judge else None
         stopped = _loop(settings, state, Rollouts(settings, state.policy, judges, judge, ranks), tasks, out)
     facts = _result(settings, state, out, stopped)
     if ranks.first:
@@ -176,7 +177,7 @@ def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequenc
     log = Log(out / "log.jsonl", state.step) if ranks.first else None
     history = ranks.from_first(read_log(out / "log.jsonl", LoggedRow) if ranks.first else None)
     stopped = standing(history, settings.alarms.stop_after)
-    with StepView(total, ranks.first) as view:
+    with StepView(total, ranks.first, standing=rollouts.standing) as view:
         while state.step < total and not stopped and not _out_of_time(settings, history):
             row = ranks.from_first(_step(settings, state, rollouts, tasks, out, history))
             history.append(row)
