@@ -104,6 +104,8 @@ class BenchOptions:
 
 OnSample = Callable[[str, Trajectory | None, str], None]
 """Called for each finished sample with its name, its rollout or None, and the reason if there is no rollout."""
+OnStop = Callable[[int, int], None]
+"""Called where a run stops early, with the counts of finished samples, of all sessions, and of samples in flight."""
 
 
 @dataclass(frozen=True)
@@ -226,13 +228,20 @@ def play(
     judging: EvalOptions,
     run: Path,
     on_sample: OnSample | None = None,
+    on_stop: OnStop | None = None,
 ) -> None:
     """Draws and judges the samples missing in the run folder. Raises like `open_run` and `BenchRun.run`."""
-    with open_run(run, options, judging) as store, suite.judging() as judge:
-        settled = judge.settle(judging)
-        BenchRun(
-            suite.tasks, policy, judge, store, options, settled, exchange=suite.exchange, on_sample=on_sample
-        ).run()
+    bench: BenchRun | None = None
+    with open_run(run, options, judging) as store:
+        try:
+            with suite.judging() as judge:
+                settled, how = judge.settle(judging), suite.exchange
+                bench = BenchRun(suite.tasks, policy, judge, store, options, settled, exchange=how, on_sample=on_sample)
+                bench.run()
+        except BaseException:
+            if bench is not None and on_stop is not None:
+                on_stop(*bench.settled())
+            raise
 
 
 class BenchRun:
@@ -257,6 +266,9 @@ class BenchRun:
         self.on_sample = on_sample
         self.asker = Asker(policy)
         self.known = store.turns()
+        self._begun: set[str] = set()
+        self._finished = {name for name, turns in self.known.items() if _whole(turns, options)}
+        self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._keys: dict[str, threading.Lock] = {}
         self._bad: dict[str, str] = {}
@@ -294,14 +306,14 @@ class BenchRun:
     def _play(self) -> None:
         work = iter([(task, number) for task in self.tasks for number in self.options.numbers()])
         wanted = self.asker.parallel * (2 if self.asker.many else 1) + 2 * self.judge.capacity
-        threads = [
+        self._threads = [
             threading.Thread(target=self._serve, args=(work,), daemon=True)
             for _ in range(max(1, min(MAX_THREADS, self.total, wanted)))
         ]
-        for thread in threads:
+        for thread in self._threads:
             thread.start()
         try:
-            for thread in threads:
+            for thread in self._threads:
                 while thread.is_alive():
                     thread.join(0.5)
         except BaseException:
@@ -313,10 +325,24 @@ class BenchRun:
                 time.sleep(0.05)
             raise
 
+    def settled(self) -> tuple[int, int]:
+        """Waits after a stop until the samples whose judgement was finished are stored; returns the counts of finished
+        samples and of samples in flight. The judge must be closed."""
+        deadline = time.monotonic() + STOPPING_SECONDS
+        for thread in self._threads:
+            if thread.ident is not None:  # the stop may have come before all were started
+                thread.join(max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            wanted = {rollout_name(task, number) for task in self.tasks for number in self.options.numbers()}
+            finished = wanted & self._finished
+            return len(finished), len(self._begun - finished)
+
     def _serve(self, work: Iterator[tuple[Task, int]]) -> None:
         while not self._stop.is_set():
             with self._lock:
                 item = next(work, None)
+                if item is not None:
+                    self._begun.add(rollout_name(*item))
             if item is None:
                 return
             try:
@@ -340,21 +366,22 @@ class BenchRun:
                 self._bad.setdefault(task.content_hash, str(error))
             if new:
                 self.store.add_event("bad_task", {"name": task_name(task), "reason": str(error)[:500]})
-            self._show(shown, None, f"the task cannot be judged: {error}")
+            self._show(name, shown, None, f"the task cannot be judged: {error}")
         except PolicyError as error:
             if self._stop.is_set():
                 return
             data = {"name": task_name(task), "sample": number, "reason": str(error)[:500]}
             self.store.add_event("no_answer", data)
-            self._show(shown, None, str(error))
+            self._show(name, shown, None, str(error))
             self._failed(error)
         else:
-            self._show(shown, trajectory, "")
+            self._show(name, shown, trajectory, "")
 
-    def _show(self, name: str, trajectory: Trajectory | None, note: str) -> None:
-        if self.on_sample is not None:
-            with self._lock:
-                self.on_sample(name, trajectory, note)
+    def _show(self, name: str, shown: str, trajectory: Trajectory | None, note: str) -> None:
+        with self._lock:
+            self._finished.add(name)
+            if self.on_sample is not None:
+                self.on_sample(shown, trajectory, note)
 
     def _failed(self, error: PolicyError) -> None:
         """Ends the run if the policy fails with the same error every time and never answers."""
@@ -436,6 +463,14 @@ class BenchRun:
     def _keep(self, job: Job, evaluation: Evaluation) -> None:
         self.store.add_candidate(job.candidate)
         self.store.add_evaluation(evaluation, job.options.key(job.task, job.candidate))
+
+
+def _whole(turns: Sequence[Turn], options: BenchOptions) -> bool:
+    """Tells whether the stored turns of a sample are all that it takes: the last one judged, or without a candidate."""
+    if not turns or (turns[-1].evaluation is None and turns[-1].parse_failure is None):
+        return False
+    found = turns[-1].evaluation is not None and turns[-1].evaluation.verdict == "correct"
+    return len(turns) >= options.turns or (found and options.stop == "correct")
 
 
 class _Recorded:

@@ -132,6 +132,7 @@ def bench(
 def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: Path, quiet: bool) -> None:
     """Draws and judges the samples that the run folder does not hold, with progress on stderr."""
     from kernelwright.bench.job import exchange_of, play
+    from kernelwright.bench.numbers import task_name
     from kernelwright.policies import load_policy
     from kernelwright.report import terminal
     from kernelwright.search.rollout import best_turn
@@ -140,15 +141,18 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
     policy = load_policy(options.policy, cache=run / "answers", top_p=options.top_p, conversation=told)
     if told:
         suite = replace(suite, exchange=exchange_of(options, policy))
-    total = len(suite.tasks) * len(options.numbers())
-    with terminal.BatchView(total, run, not quiet) as view:
+    total = len({task_name(task) for task in suite.tasks}) * len(options.numbers())
+    with terminal.BatchView(total, run, not quiet, "samples") as view:
 
         def show(name: str, trajectory: Trajectory | None, note: str) -> None:
             best = best_turn(trajectory.turns) if trajectory else None
             failure = trajectory.turns[-1].parse_failure if trajectory and best is None else note
             view.show(name, best.evaluation if best else None, failure or note)
 
-        play(suite, policy, options, judging, run, show)
+        def stopped(finished: int, in_flight: int) -> None:
+            view.standing = lambda: (finished, in_flight)
+
+        play(suite, policy, options, judging, run, show, stopped)
 
 
 def _check_together(grid: str | None, others: dict[str, object]) -> None:

@@ -66,7 +66,7 @@ def corpus_build(
         per_task=per_task,
     )
     plan = CorpusPlan(made, tasks, judge, share_judged, trials, file_format, timing_seconds)  # type: ignore[arg-type]
-    with show.BuildView(plan.chunks, not as_json) as view:
+    with show.BuildView(plan.chunks, out, not as_json) as view:
         manifest = build(out, plan, jobs, view.show)
     if as_json:
         print(json.dumps({k: v for k, v in manifest.items() if k != "families"}))

@@ -57,6 +57,9 @@ def _run(app: typer.Typer) -> int:
     except (KeyboardInterrupt, typer.Abort):
         if not _keeps(sys.argv[1:]):
             return _fail("interrupted", None, INTERRUPTED)
+        folder = _folder(sys.argv[1:])
+        if folder is not None and not os.path.exists(folder):
+            return _fail("interrupted before the work began", None, INTERRUPTED)
         hint = "the same command with the same --run or --out continues"
         return _fail("interrupted; what was done is kept", hint, INTERRUPTED)
     except Exception as error:  # the one place that catches unforeseen errors
@@ -69,6 +72,15 @@ def _keeps(words: list[str]) -> bool:
     if words[:1] == ["train"]:
         return "--explain" not in named
     return "--run" in named or words[:1] in (["worker"], ["corpus"]) or (words[:1] == ["tasks"] and "--out" in named)
+
+
+def _folder(words: list[str]) -> str | None:
+    """Returns the folder or file that `--run` or `--out` names; None where neither is given."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name in ("--run", "--out"):
+            return value if equals else after
+    return None
 
 
 def _fail(message: str, hint: str | None, status: int) -> int:

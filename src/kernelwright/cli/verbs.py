@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
     from kernelwright.profile import ProfileOptions
     from kernelwright.records import Evaluation
+    from kernelwright.runs.store import Store
     from kernelwright.tasks import Row
 
 app = typer.Typer(
@@ -238,6 +239,9 @@ def _eval_rows(
             if as_json and evaluation is not None:
                 print(json.dumps({**public(evaluation), "item_id": row.item_id}), flush=True)
 
+        if not fresh:  # rows that are judged out of order are kept before they are shown; none is cut off
+            settled = executor.settle(options)
+            view.standing = lambda: (batch.finished(rows, store, settled), 0)
         summary = batch.judge_rows(rows, store, options, on_row=show, fresh=fresh, executor=executor)
     terminal.print_batch(summary, run, quiet=as_json)
 
@@ -289,8 +293,16 @@ def worker(
                 if as_json and evaluation is not None:
                     print(json.dumps({**public(evaluation), "item_ids": job.items}), flush=True)
 
+            view.standing = lambda: _queue_standing(store, total)
             done = serve(store, running, wait_seconds=wait, lease_seconds=lease_seconds, on_job=show)
         terminal.print_worked(done, store.queue_counts(), run)
+
+
+def _queue_standing(store: Store, total: int) -> tuple[int, int]:
+    """Counts the jobs of a queue that had `total` open ones: those done since, and those that workers hold."""
+    counts = store.queue_counts()
+    held = counts.get("leased", 0)
+    return max(0, total - held - counts.get("queued", 0)), held
 
 
 def public(evaluation: Evaluation) -> dict[str, Any]:
@@ -350,7 +362,8 @@ def optimize(
     how = job.Search(strategy, Budget(turns=turns, tokens=max_tokens, seconds=max_seconds), seed)
     proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
     with job.open_run(run, meta) as store:  # last: without a policy, no run folder is created
-        with Evaluator(options) as evaluator, terminal.TurnView(wanted.task_id, proposer.name, not as_json) as view:
+        seen = terminal.TurnView(wanted.task_id, proposer.name, not as_json, turns, run)
+        with seen as view, Evaluator(options) as evaluator:
             result = job.search(wanted, proposer, evaluator, store, how, out, view.show)
     if as_json:
         print(json.dumps(result.public()))

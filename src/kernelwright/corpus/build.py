@@ -147,7 +147,10 @@ class ShardPart:
 
 @dataclass(frozen=True)
 class CorpusProgress:
-    """The progress of a build: rows on disk from this and earlier runs, and the seconds of this run."""
+    """The progress of a build: rows on disk from this and earlier runs, and the seconds of this run.
+
+    `chunks` have ended, and `at_work` are with the processes.
+    """
 
     rows: int
     judged: int
@@ -155,6 +158,7 @@ class CorpusProgress:
     of_chunks: int
     seconds: float
     verdicts: dict[str, int]
+    at_work: int = 0
 
 
 class CorpusBuilder:
@@ -325,11 +329,11 @@ class CorpusBuilder:
         """Writes the manifest of the complete shards."""
         finish_manifest(self.folder, self.plan.fields(), self.complete, self.totals, self.plan.shards)
 
-    def progress(self, seconds: float) -> CorpusProgress:
-        """Returns the progress after `seconds` of this run."""
+    def progress(self, seconds: float, at_work: int = 0) -> CorpusProgress:
+        """Returns the progress after `seconds` of this run, with `at_work` chunks in the processes."""
         ended = sum(len(self.chunks_of(i)) for i in range(len(self.complete)))
         ended += sum(len(p.ends) for p in self.parts.values())
-        return CorpusProgress(self.rows, self.judged, ended, self.plan.chunks, seconds, dict(self.verdicts))
+        return CorpusProgress(self.rows, self.judged, ended, self.plan.chunks, seconds, dict(self.verdicts), at_work)
 
     def close(self) -> None:
         for file in self._journals.values():
@@ -418,11 +422,18 @@ def build(
             first = {"recipe": as_fields(plan.recipe), "share": plan.share}
             first["options"] = None if options is None else options.model_dump(mode="json")
             missing = list(builder.missing())
+            tell = on_progress or (lambda _progress: None)
+            tell(builder.progress(0.0))
             with Crew(first, jobs or usual_jobs(plan), missing, plan.judge == "gpu") as crew:
-                for said in crew:
-                    builder.keep(said)
-                    if on_progress is not None:
-                        on_progress(builder.progress(time.monotonic() - started))
+                try:
+                    for said in crew:
+                        builder.keep(said)
+                        tell(builder.progress(time.monotonic() - started, crew.at_work))
+                except KeyboardInterrupt:
+                    for said in crew.reported():
+                        builder.keep(said)
+                    tell(builder.progress(time.monotonic() - started, crew.at_work))
+                    raise
         finally:
             builder.close()
     return read_manifest(path)

@@ -101,6 +101,21 @@ class Crew:
                 self._give(seat)
             yield said
 
+    @property
+    def at_work(self) -> int:
+        """The number of chunks that processes have."""
+        return len(self._at_work)
+
+    def reported(self) -> Iterator[dict[str, Any]]:
+        """Yields what the processes have said and nobody has read yet; gives them no more work."""
+        while not self._said.empty():
+            seat, said = self._said.get()
+            if said is None or "failed" in said:
+                continue
+            if "end" in said:
+                self._at_work.pop(seat, None)
+            yield said
+
     def _bury(self, seat: int) -> None:
         """Replaces an ended process that had work, and requeues the work. Raises `HarnessError` after `DEATHS`."""
         work = self._at_work.pop(seat, None)

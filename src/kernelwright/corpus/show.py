@@ -13,7 +13,7 @@ from rich.table import Table
 from kernelwright.corpus import build
 from kernelwright.corpus.shards import read_rows
 from kernelwright.errors import UsageError
-from kernelwright.report.terminal import err, escape, out, spinner
+from kernelwright.report.terminal import err, escape, out, print_stopped, spinner
 
 __all__ = ["BuildView", "find_row", "print_curated", "print_manifest", "print_report", "print_row", "spinner"]
 
@@ -22,9 +22,14 @@ LINE_SECONDS = 10.0
 
 
 class BuildView:
-    """Shows the progress of a build on stderr, by chunks: live on a terminal, else a line every ten seconds."""
+    """Shows the progress of a build on stderr, by chunks: live on a terminal, else a line every ten seconds.
 
-    def __init__(self, chunks: int, shown: bool = True) -> None:
+    On Ctrl-C it counts the chunks, and the rows on disk.
+    """
+
+    def __init__(self, chunks: int, folder: Path, shown: bool = True) -> None:
+        self._folder = folder
+        self._last: build.CorpusProgress | None = None
         self._lines = shown and not err.is_terminal
         self._said = time.monotonic()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -33,6 +38,7 @@ class BuildView:
 
     def show(self, progress: build.CorpusProgress) -> None:
         """Shows the build's progress."""
+        self._last = progress
         verdicts = ", ".join(f"{n} {v}" for v, n in sorted(progress.verdicts.items(), key=lambda p: -p[1]))
         text = f"{progress.rows} rows, {progress.judged} judged" + (f": {verdicts}" if verdicts else "")
         self._progress.update(self._task, completed=progress.chunks, description=text)
@@ -46,6 +52,10 @@ class BuildView:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._progress.stop()
+        if kind is KeyboardInterrupt and self._last is not None:
+            last = self._last
+            kept = f"; {last.rows} rows are kept in {self._folder}"
+            print_stopped("chunks", (last.chunks, last.at_work), last.of_chunks, kept)
 
 
 def print_manifest(manifest: dict[str, Any], folder: Path) -> None:

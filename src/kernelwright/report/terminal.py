@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,6 +22,7 @@ from kernelwright.errors import StoreError
 from kernelwright.evaluation.judge import counter_lines
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.runs.store import Store
+from kernelwright.search.circles import REPEATS
 from kernelwright.tasks.reference import sizes_in_words
 from kernelwright.untrusted import visible
 
@@ -140,12 +141,35 @@ def _print_line(lines: list[str], number: int | None) -> None:
         out.print(f"    {number}: {escape(lines[number - 1].strip())}", style="dim", soft_wrap=True)
 
 
-class BatchView:
-    """Shows live progress of a batch on stderr, with `lines` a line for each row. On Ctrl-C it says how many rows are
-    kept."""
+Standing = tuple[int, int | None]
+"""The finished items of some work, of earlier sessions too, and the items in flight; None where nobody counts them."""
 
-    def __init__(self, total: int, run: Path | None, lines: bool) -> None:
-        self.total = total
+
+def stopped_line(what: str, standing: Standing, total: int, kept: str = "") -> str:
+    """Returns a line on how far an interrupted command had come. `kept` ends it."""
+    finished, in_flight = standing
+    text = f"of {total} {what} {finished} finished"
+    if in_flight is not None:
+        text += f", {in_flight} in flight, {max(0, total - finished - in_flight)} not started"
+    return text + kept
+
+
+def print_stopped(what: str, standing: Standing, total: int, kept: str = "") -> None:
+    """Prints on stderr how far an interrupted command had come."""
+    err.print(escape(f"stopped: {stopped_line(what, standing, total, kept)}"), soft_wrap=True)
+
+
+def _kept_in(run: Path | None, standing: Standing) -> str:
+    return f"; what is finished is kept in {run}" if run is not None and standing[0] else ""
+
+
+class BatchView:
+    """Shows live progress of a batch on stderr, with `lines` a line for each row. On Ctrl-C it counts the rows."""
+
+    def __init__(self, total: int, run: Path | None, lines: bool, what: str = "rows") -> None:
+        self.total, self.what = total, what
+        self.standing: Callable[[], Standing] = lambda: (self.done, None)
+        """Counts the rows at a stop; whoever knows more than was shown sets it."""
         self.run = run
         self.lines = lines
         self.done = 0
@@ -166,8 +190,8 @@ class BatchView:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.progress.stop()
         if kind is KeyboardInterrupt:
-            kept = f" rows; they are kept in {escape(str(self.run))}" if self.run is not None else ""
-            err.print(f"stopped after {self.done} of {self.total}{kept}", soft_wrap=True)
+            standing = self.standing()
+            print_stopped(self.what, standing, self.total, _kept_in(self.run, standing))
 
     def step(self, text: str = "") -> None:
         """Advances the bar by one; prints `text` above it."""
@@ -227,11 +251,22 @@ def _counts(verdicts: dict[str, int]) -> Table:
     return table
 
 
-class TurnView:
-    """Shows live progress of a search: a line for each turn."""
+STOPS = {
+    "found": "a correct candidate was found",
+    "turns": "all turns are used",
+    "tokens": "all tokens are used",
+    "seconds": "the time is used up",
+    "circles": "no new answers",
+}
+"""The end of a search in words, by a trajectory's `stop_reason`."""
 
-    def __init__(self, task_id: str, policy: str, lines: bool) -> None:
-        self.lines = lines
+
+class TurnView:
+    """Shows live progress of a search: a line for each turn. On Ctrl-C it counts the turns."""
+
+    def __init__(self, task_id: str, policy: str, lines: bool, turns: int, run: Path) -> None:
+        self.lines, self.turns, self.run = lines, turns, run
+        self.done = 0
         self.status = err.status(escape(f"{policy} works on {task_id}")) if err.is_terminal else None
 
     def __enter__(self) -> Self:
@@ -239,12 +274,16 @@ class TurnView:
             self.status.start()
         return self
 
-    def __exit__(self, *_exc: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self.status:
             self.status.stop()
+        if kind is KeyboardInterrupt:
+            standing = self.done, min(1, self.turns - self.done)
+            print_stopped("turns", standing, self.turns, _kept_in(self.run, standing))
 
     def show(self, turn: Turn) -> None:
         """Prints a turn's verdict."""
+        self.done += 1
         if not self.lines:
             return
         if turn.evaluation is None:
@@ -266,7 +305,12 @@ def print_optimize(result: OptimizeResult, run: Path) -> None:
             out.print("speed: not measured (no GPU)")
     spent = f"{facts['turns']} turns, {facts['tokens']} tokens"
     spent += "" if facts["dollars"] is None else f", {facts['dollars']:.4f} dollars"
-    out.print(f"[dim]{spent}; stopped: {escape(facts['stop_reason'])}[/]")
+    out.print(f"[dim]{spent}; stopped: {STOPS.get(facts['stop_reason'], escape(facts['stop_reason']))}[/]")
+    if facts["stop_reason"] == "circles":
+        policy = result.trajectories[-1].policy
+        out.print(f"stopped early: {escape(policy)} goes in circles, its last {REPEATS} answers repeat earlier ones")
+    if result.hint:
+        out.print(f"hint: {escape(result.hint)}", soft_wrap=True)
     out.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]")
 
 

@@ -73,6 +73,18 @@ def _judge_rows(
     return summary
 
 
+def finished(rows: Sequence[Row], store: Store, options: EvalOptions) -> int:
+    """Counts the rows with an outcome in the store, shown or not. `options` as the executor settled them."""
+    noted = {item.position for item in store.items() if item.status != "judged"}
+    return sum(
+        row.index in noted
+        or (
+            row.task is not None and row.candidate is not None and store.find_evaluation(_key(row, options)) is not None
+        )
+        for row in rows
+    )
+
+
 def queue_rows(
     rows: Sequence[Row], store: Store, options: EvalOptions, priority: int = 0, fresh: bool = False
 ) -> BatchSummary:

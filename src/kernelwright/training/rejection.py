@@ -25,6 +25,7 @@ from kernelwright.curation.select import rft
 from kernelwright.errors import ConfigError, StoreError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, load_executor
+from kernelwright.report.terminal import stopped_line
 from kernelwright.training.checkpoint import write_json
 from kernelwright.training.fine_tune.settings import BaseModelSettings, SftSettings, TextSettings
 from kernelwright.training.pretrain.progress import writing
@@ -111,8 +112,13 @@ def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executo
         return nullcontext(executor) if executor else load_executor("apart", jobs, judging.backend)
 
     suite = BenchSuite(tasks, exchange_of(options, policy), judges)
-    play(suite, policy, options, judged, out / COLLECTED)
     facts = {"tasks": len(tasks), "rollouts": len(tasks) * c.rollouts}
+
+    def stopped(finished: int, in_flight: int) -> None:
+        kept = f"; what is finished is kept in {out / COLLECTED}"
+        _say(f"stopped: {stopped_line('rollouts', (finished, in_flight), facts['rollouts'], kept)}")
+
+    play(suite, policy, options, judged, out / COLLECTED, on_stop=stopped)
     write_json(done, facts)
     return facts
 

@@ -166,6 +166,19 @@ class _Recorder:
         return answer
 
 
+@dataclass(frozen=True)
+class Standing:
+    """The rollouts of a step: its number from 0, and counts of all, of finished ones, and of ones in flight.
+
+    `in_flight` is None where other processes play, too.
+    """
+
+    step: int
+    rollouts: int
+    finished: int
+    in_flight: int | None
+
+
 class Rollouts:
     """Plays the rollouts of steps; with several processes, each plays its share."""
 
@@ -184,6 +197,10 @@ class Rollouts:
         self.began = time.monotonic()
         """The step's start, moved back by the time that earlier sessions spent on it."""
         self._faults = faults_of(getattr(policy, "engine", None))
+        self._step: tuple[int, Path] | None = None
+        self._wanted: set[tuple[int, int]] = set()
+        """Groups and trajectories of the step in `_step`, and below those that this process began."""
+        self._begun: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
         self._known: dict[str, Job] = {}
         """The step's jobs, pending and done, by the key of their verdict."""
@@ -221,11 +238,23 @@ class Rollouts:
         self.began = min(self.began, time.monotonic() - spent)
         self.ranks.wait()  # no process writes before all have read
         keys = [(g, n) for g in sorted(groups) for n in range(self.settings.rollout.rollouts)]
+        if self._step != (step, path):
+            self._step, self._wanted, self._begun = (step, path), set(), set()
+        self._wanted.update(keys)
         wanted = [key for key in keys if key not in done][self.ranks.rank :: self.ranks.count]
         self._play_all(step, groups, wanted, path)
         self.ranks.wait()
         done = read_rollouts(path)
         return [row for key in keys for row in done[key]]
+
+    def standing(self) -> Standing | None:
+        """Counts the rollouts of the step that was played last, from its file: other processes play, too."""
+        if self._step is None:
+            return None
+        step, path = self._step
+        finished = self._wanted & read_rollouts(path).keys()
+        begun = len(self._begun - finished) if self.ranks.count == 1 else None
+        return Standing(step, len(self._wanted), len(finished), begun)
 
     def _play_all(self, step: int, groups: Mapping[int, Task], wanted: Sequence[tuple[int, int]], path: Path) -> None:
         self._known = {}
@@ -290,6 +319,8 @@ class Rollouts:
                     raise
 
     def _play(self, asker: Stream, step: int, task: Task, group: int, trajectory: int) -> list[RolloutRow]:
+        with self._lock:
+            self._begun.add((group, trajectory))
         recorder = _Recorder(asker, self.policy, self.clock)
         turns = self.settings.rollout.turns
         seed = hash_seed(self.settings.seed, step, group, trajectory * turns)  # turn t uses seed + t

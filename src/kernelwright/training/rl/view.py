@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.live import Live as LiveTable
 from rich.table import Table
 
+from kernelwright.report.terminal import stopped_line
 from kernelwright.training.pretrain.progress import Live
+from kernelwright.training.rl.rollouts import Standing
 from kernelwright.untrusted import visible
 
 Row = Mapping[str, Any]
@@ -52,11 +54,20 @@ Names are short, so that the table fits 80 columns, with the parts wrapped if ne
 
 
 class StepView:
-    """Shows a run's steps on stderr: a live table on a terminal, else a line every ten seconds and one at the end."""
+    """Shows a run's steps on stderr: a live table on a terminal, else a line every ten seconds and one at the end.
 
-    def __init__(self, total: int, shown: bool, console: Console | None = None) -> None:
+    On Ctrl-C it counts the steps, and the rollouts of the step that was stopped, by `standing`.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        shown: bool,
+        console: Console | None = None,
+        standing: Callable[[], Standing | None] = lambda: None,
+    ) -> None:
         console = console or Console(stderr=True, highlight=False)
-        self.total = total
+        self.total, self.shown, self.standing = total, shown, standing
         self.rows: deque[Row] = deque(maxlen=STEPS)
         self._told = not shown
         """True once the reason of a judge's failure was shown, or if it must not be shown."""
@@ -71,6 +82,8 @@ class StepView:
         if self._table is not None:
             self._table.stop()
         self._line.close()
+        if kind is KeyboardInterrupt and self.shown:
+            print(stopped(self.standing(), self.total), file=sys.stderr, flush=True)
 
     def add(self, row: Row, *, last: bool = False) -> None:
         """Adds a finished step. Always shows a step with a new alarm; shows the reason of a judge's failure once."""
@@ -96,6 +109,17 @@ class StepView:
         else:
             self._line.close()
             print(text, file=sys.stderr, flush=True)
+
+
+def stopped(standing: Standing | None, total: int) -> str:
+    """Returns a line on how far an interrupted run had come."""
+    if standing is None:
+        return "stopped before the first rollout of this session"
+    text = f"stopped in step {standing.step + 1} of {total}: "
+    text += stopped_line("rollouts", (standing.finished, standing.in_flight), standing.rollouts)
+    if standing.finished == standing.rollouts:
+        return f"{text}; they are kept, and the step's update is computed again"
+    return f"{text}; finished rollouts are kept"
 
 
 def table(rows: list[Row], total: int) -> Table:
