@@ -1,0 +1,413 @@
+// Reductions over warps, blocks, clusters and grids, and rows that are read from memory once.
+//
+//     extern "C" __global__ void softmax(const float* x, float* y, long long rows, int n) {
+//         auto row = kw::rows<256, 4>(rows, n, x);  // 256 threads a row, each with 4 packs of 4 values
+//         if (row.outside()) return;
+//         float high = row.max([&](int j, float v) { return v; });
+//         float total = row.sum([&](int j, float v) { return expf(v - high); });
+//         row.store(y, [&](int j, float v) { return expf(v - high) / total; });
+//     }
+//
+// launched with ceil(rows / (block / 256)) blocks. A row of up to 256 * 16 values stays in registers; a longer one is
+// read again for each reduction. Rows of at most 32 threads share a block of any size; others have a block each. With a
+// third number, the blocks of a cluster share a row: `kw::rows<512, 8, 4>` in a kernel with `__cluster_dims__(4, 1, 1)`,
+// launched with four blocks a row. `kw::columns` reads rows whose elements lie `inner` apart.
+#pragma once
+#include <kernelwright/memory.cuh>
+
+namespace kw {
+
+struct Add {
+    static __device__ float start() { return 0.0f; }
+    __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Multiply {
+    static __device__ float start() { return 1.0f; }
+    __device__ float operator()(float a, float b) const { return a * b; }
+};
+struct Largest {
+    static __device__ float start() { return -__int_as_float(0x7f800000); }
+    __device__ float operator()(float a, float b) const { return maximum(a, b); }
+};
+struct Smallest {
+    static __device__ float start() { return __int_as_float(0x7f800000); }
+    __device__ float operator()(float a, float b) const { return minimum(a, b); }
+};
+
+// A value and its index. The first of equal values wins, and NaN wins over numbers, as in torch.
+struct Place {
+    float value;
+    int at;
+};
+template <bool Max>
+struct First {
+    static __device__ Place start() {
+        return {__int_as_float(Max ? 0xff800000 : 0x7f800000), 0x7fffffff};
+    }
+    __device__ Place operator()(Place a, Place b) const {
+        const bool an = a.value != a.value, bn = b.value != b.value;
+        const bool better = Max ? b.value > a.value : b.value < a.value;
+        const bool same = an ? bn : b.value == a.value;
+        return an != bn ? (bn ? b : a) : same ? (b.at < a.at ? b : a) : better ? b : a;
+    }
+};
+
+__device__ inline float swap_lanes(unsigned mask, float v, int k) { return __shfl_xor_sync(mask, v, k); }
+__device__ inline Place swap_lanes(unsigned mask, Place v, int k) {
+    return {__shfl_xor_sync(mask, v.value, k), __shfl_xor_sync(mask, v.at, k)};
+}
+
+// Every one of `Width` neighbouring lanes gets their combined value.
+template <int Width, class T, class Op>
+__device__ T lanes_reduce(T v, Op op) {
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned mask = Width == 32 ? 0xffffffffu : ((1u << Width % 32) - 1) << (lane / Width * Width);
+#pragma unroll
+    for (int k = Width / 2; k > 0; k /= 2) v = op(v, swap_lanes(mask, v, k));
+    return v;
+}
+
+// Every thread of a block of `Threads` gets the combined value. Calls alternate between two slots, so that one barrier
+// a call is enough.
+template <int Threads, class T, class Op>
+__device__ T block_reduce(T v, Op op, int slot) {
+    __shared__ T parts[2][Threads / 32];
+    v = lanes_reduce<32>(v, op);
+    if (threadIdx.x % 32 == 0) parts[slot][threadIdx.x / 32] = v;
+    __syncthreads();
+    return lanes_reduce<Threads / 32>(parts[slot][threadIdx.x % (Threads / 32)], op);
+}
+
+__device__ inline unsigned cluster_rank() {
+    unsigned rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+__device__ inline void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The value that another block of the cluster holds at the same place of its shared memory.
+__device__ inline float in_block(const float* here, unsigned rank) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(here);
+    float v;
+    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(at) : "r"(rank));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+    return v;
+}
+
+template <int Cluster, class Op>
+__device__ float cluster_reduce(float v, Op op, int slot) {
+    __shared__ float own[2];
+    if (threadIdx.x == 0) own[slot] = v;
+    cluster_barrier();
+    return lanes_reduce<Cluster>(in_block(&own[slot], threadIdx.x % Cluster), op);
+}
+
+// A row of n values, a share of it in each thread. `Across`: elements lie `inner` apart; a warp holds 32 neighbouring
+// rows, a lane one of them, and `Threads` warps share their elements.
+template <int Threads, int Packs, int Cluster, int Operands, bool Across>
+struct Row {
+    static constexpr int ITEMS = 4 * Packs, WIDTH = Threads * Cluster, CHUNK = WIDTH * ITEMS;
+    long long row, base;
+    int n, inner, limit, chunks, first, step, slot = 0;
+    bool exists, wide;
+    const float* from[Operands ? Operands : 1] = {};
+    float held[Operands ? Operands : 1][ITEMS];
+
+    template <class... P>
+    __device__ Row(long long rows, int count, int apart, const P*... p) : n(count), inner(apart), step(WIDTH) {
+        if constexpr (Across) {
+            const int tiles = (inner + 31) / 32, column = blockIdx.x % tiles * 32 + threadIdx.x % 32;
+            const long long outer = blockIdx.x / tiles;
+            exists = column < inner;
+            row = exists ? outer * inner + column : 0;
+            base = outer * n * inner + column;
+            first = threadIdx.x / 32;
+        } else if constexpr (Threads < 64) {
+            row = (long long)blockIdx.x * (blockDim.x / Threads) + threadIdx.x / Threads;
+            exists = row < rows;
+            first = threadIdx.x % Threads;
+        } else {
+            row = blockIdx.x / Cluster;
+            exists = true;
+            first = Cluster > 1 ? cluster_rank() * Threads + threadIdx.x : threadIdx.x;
+        }
+        if constexpr (!Across) base = row * n;
+        limit = exists ? n : 0;
+        chunks = (n + CHUNK - 1) / CHUNK;
+        int o = 0;
+        ((from[o++] = p + base), ...);
+        wide = !Across && n % 4 == 0 && (even<4>(p + base) && ... && true);
+        if (wide) first *= 4, step = 1;
+        if (chunks == 1) fetch(0);
+    }
+
+    __device__ ~Row() {
+        if constexpr (Cluster > 1) cluster_barrier();  // other blocks may still read this one's shared memory
+    }
+
+    // True for threads that have no row, and that no barrier waits for.
+    __device__ bool outside() const { return !Across && !exists; }
+
+    // True in the one thread that stores a result of the row.
+    __device__ bool leads() const { return exists && first == 0; }
+
+    // The index of the row's element j in the tensor.
+    __device__ long long at(int j) const { return Across ? base + (long long)j * inner : base + j; }
+
+    __device__ int place(int chunk, int k) const {
+        return chunk * CHUNK + k / 4 * (4 * WIDTH) + k % 4 * step + first;
+    }
+
+    __device__ void fetch(int chunk) {
+#pragma unroll
+        for (int o = 0; o < Operands; o++) {
+            if (wide) {
+#pragma unroll
+                for (int k = 0; k < ITEMS; k += 4) {
+                    const int j = place(chunk, k);
+                    Pack<float, 4> v = {};
+                    if (j < limit) v = chunks == 1 ? load<float, 4>(from[o] + j) : Kept<float>{from[o]}.pack<4>(j);
+#pragma unroll
+                    for (int e = 0; e < 4; e++) held[o][k + e] = v.at[e];
+                }
+            } else {
+#pragma unroll
+                for (int k = 0; k < ITEMS; k++) {
+                    const int j = place(chunk, k);
+                    held[o][k] = j < limit ? from[o][Across ? (long long)j * inner : j] : 0.0f;
+                }
+            }
+        }
+    }
+
+    template <int O, class F, class... V>
+    __device__ auto call(const F& f, int j, int k, V... v) const {
+        if constexpr (O < Operands) return call<O + 1>(f, j, k, v..., held[O][k]);
+        else return f(j, v...);
+    }
+
+    // use(k, value) for every value f(j, held values..., values of `more`...) of the thread, chunk by chunk; then
+    // done(chunk).
+    template <class F, class Use, class Done, class... P>
+    __device__ void walk(const F& f, Use use, Done done, const P*... more) {
+        const bool packs = wide && (even<4>(more) && ... && true);
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            if (chunks > 1) fetch(chunk);
+            Batch<Packs, 4, Kept<P>...> batch;
+            if constexpr (sizeof...(P) > 0) {
+#pragma unroll
+                for (int k = 0; k < ITEMS; k++) {
+                    const int j = place(chunk, k);
+                    if (packs) {
+                        if (k % 4 == 0 && j < limit) batch.load(k / 4, j, Kept<P>{more}...);
+                    } else if (j < limit) {
+                        batch.one(k / 4, k % 4, Across ? (long long)j * inner : j, Kept<P>{more}...);
+                    }
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < ITEMS; k++) {
+                const int j = place(chunk, k);
+                if (j < limit) {
+                    use(k, batch.apply([&](auto... late) { return call_with(f, j, k, late...); }, k / 4, k % 4));
+                }
+            }
+            done(chunk);
+        }
+    }
+
+    template <class F, class... L>
+    __device__ auto call_with(const F& f, int j, int k, L... late) const {
+        return call<0>([&](int at, auto... own) { return f(at, own..., late...); }, j, k);
+    }
+
+    template <class T, class Op>
+    __device__ T combined(T v, Op op) {
+        slot ^= 1;
+        if constexpr (Across) {
+            if constexpr (Threads > 1) {
+                __shared__ T parts[2][Threads][32];
+                parts[slot][threadIdx.x / 32][threadIdx.x % 32] = v;
+                __syncthreads();
+                v = parts[slot][0][threadIdx.x % 32];
+#pragma unroll 8
+                for (int w = 1; w < Threads; w++) v = op(v, parts[slot][w][threadIdx.x % 32]);
+            }
+            return v;
+        } else if constexpr (Threads < 64) {
+            return lanes_reduce<Threads>(v, op);
+        } else {
+            v = block_reduce<Threads>(v, op, slot);
+            if constexpr (Cluster > 1) v = cluster_reduce<Cluster>(v, op, slot);
+            return v;
+        }
+    }
+
+    template <class Op, class F, class... P>
+    __device__ float fold(const F& f, const P*... more) {
+        const Op op;
+        float part[4] = {Op::start(), Op::start(), Op::start(), Op::start()};
+        walk(f, [&](int k, float v) { part[k % 4] = op(part[k % 4], v); }, [](int) {}, more...);
+        return combined(op(op(part[0], part[1]), op(part[2], part[3])), op);
+    }
+
+    template <class F, class... P> __device__ float sum(const F& f, const P*... more) { return fold<Add>(f, more...); }
+    template <class F, class... P> __device__ float mean(const F& f, const P*... more) {
+        return fold<Add>(f, more...) / n;
+    }
+    template <class F, class... P> __device__ float prod(const F& f, const P*... more) {
+        return fold<Multiply>(f, more...);
+    }
+    template <class F, class... P> __device__ float max(const F& f, const P*... more) {
+        return fold<Largest>(f, more...);
+    }
+    template <class F, class... P> __device__ float min(const F& f, const P*... more) {
+        return fold<Smallest>(f, more...);
+    }
+
+    // Sets `high` to the largest f(j, …) and returns the sum of expf(f(j, …) - high). A row that does not fit into
+    // registers is read once.
+    template <class F, class... P>
+    __device__ float exponentials(float& high, const F& f, const P*... more) {
+        if (chunks == 1) {
+            const float top = high = fold<Largest>(f, more...);
+            return fold<Add>([&](int j, auto... v) { return expf(f(j, v...) - top); }, more...);
+        }
+        float values[ITEMS], total = 0.0f, largest = -3.402823466e+38f;  // finite: -inf - -inf is NaN
+#pragma unroll
+        for (int k = 0; k < ITEMS; k++) values[k] = Largest::start();
+        walk(f, [&](int k, float v) { values[k] = v; }, [&](int) {
+            float top = largest;
+#pragma unroll
+            for (int k = 0; k < ITEMS; k++) top = maximum(top, values[k]);
+            float more_total = 0.0f;
+#pragma unroll
+            for (int k = 0; k < ITEMS; k++) {
+                more_total += expf(values[k] - top);
+                values[k] = Largest::start();
+            }
+            total = total * expf(largest - top) + more_total;
+            largest = top;
+        }, more...);
+        const float top = combined(largest, Largest());
+        total = combined(total * expf(largest - top), Add());
+        high = top;
+        return total;
+    }
+
+    // The index of the first largest (or smallest) value.
+    template <bool Max, class F, class... P>
+    __device__ int place_of(const F& f, const P*... more) {
+        const First<Max> op;
+        Place best = First<Max>::start();
+        walk([&](int j, auto... v) { return Place{f(j, v...), j}; }, [&](int, Place v) { best = op(best, v); },
+             [](int) {}, more...);
+        return combined(best, op).at;
+    }
+
+    // y[row's element j] = f(j, …).
+    template <class Out, class F, class... P>
+    __device__ void store(Out* y, const F& f, const P*... more) {
+        Out r[ITEMS];
+        const bool packs = wide && even<4>(y + base);
+        walk(f, [&](int k, auto v) { r[k] = v; }, [&](int chunk) {
+#pragma unroll
+            for (int k = 0; k < ITEMS; k++) {
+                const int j = place(chunk, k);
+                if (!packs) {
+                    if (j < limit) y[at(j)] = r[k];
+                } else if (k % 4 == 0 && j < limit) {
+                    Pack<Out, 4> v;
+#pragma unroll
+                    for (int e = 0; e < 4; e++) v.at[e] = r[k + e];
+                    kw::store(y + base + j, v);
+                }
+            }
+        }, more...);
+    }
+};
+
+// Threads of a row, packs of a thread, blocks of a row; the tensors' rows are read at once.
+template <int Threads, int Packs, int Cluster = 1, class... P>
+__device__ Row<Threads, Packs, Cluster, sizeof...(P), false> rows(long long count, int n, const P*... p) {
+    return {count, n, 1, p...};
+}
+
+// Rows whose elements lie `inner` apart: blocks of 32 * Warps threads, ceil(inner / 32) of them for each `n * inner`
+// elements; a thread holds 4 * Packs elements of one row.
+template <int Warps, int Packs, class... P>
+__device__ Row<Warps, Packs, 1, sizeof...(P), true> columns(int n, int inner, const P*... p) {
+    return {0, n, inner, p...};
+}
+
+// --- One value of a whole tensor ------------------------------------------------------------------------------------
+
+// A sum that keeps what rounding loses.
+struct Exact {
+    float total = 0.0f, lost = 0.0f;
+    __device__ void add(float v) {
+        const float y = v - lost, t = total + y;
+        const float gone = (t - total) - y;
+        lost = gone - gone == 0.0f ? gone : 0.0f;  // infinities and NaN lose nothing
+        total = t;
+    }
+    __device__ float value() const { return total - lost; }
+};
+
+template <class Op>
+struct Part {
+    float total = Op::start();
+    __device__ void add(float v) { total = Op()(total, v); }
+    __device__ float value() const { return total; }
+};
+template <>
+struct Part<Add> : Exact {};
+
+// Blocks of the running kernel that have stored their part; the last one sets it back to zero.
+static __device__ unsigned arrived;
+
+// finish(combined f(a(i)...) of all i < n), in one thread of the grid. `parts` has room for a float of each block.
+template <int Threads, class Op, class F, class Finish, class... A>
+__device__ void whole(float* parts, long long n, const F& f, const Finish& finish, A... a) {
+    constexpr int U = LOADS, N = 4;
+    __shared__ bool last;
+    Part<Op> part[N];
+    const long long stride = (long long)gridDim.x * Threads * N * U;
+    const bool packs = (a.template packs<N>() && ... && true);
+    for (long long start = (long long)blockIdx.x * Threads * N * U; start < n; start += stride) {
+        if (packs && start + Threads * N * U <= n) {
+            Batch<U, N, A...> batch;
+#pragma unroll
+            for (int u = 0; u < U; u++) batch.load(u, start + (u * Threads + threadIdx.x) * N, a...);
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+#pragma unroll
+                for (int k = 0; k < N; k++) part[k].add(batch.apply(f, u, k));
+            }
+        } else {
+            for (int j = threadIdx.x; j < Threads * N * U && start + j < n; j += Threads) part[0].add(f(a.one(start + j)...));
+        }
+    }
+    const Op op;
+    float v = op(op(part[0].value(), part[1].value()), op(part[2].value(), part[3].value()));
+    v = block_reduce<Threads>(v, op, 0);
+    if (threadIdx.x == 0) {
+        parts[blockIdx.x] = v;
+        __threadfence();
+        last = atomicAdd(&arrived, 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    v = Op::start();
+    for (int b = threadIdx.x; b < gridDim.x; b += Threads) v = op(v, __ldcg(parts + b));
+    v = block_reduce<Threads>(v, op, 1);
+    if (threadIdx.x == 0) {
+        arrived = 0;
+        finish(v);
+    }
+}
+
+}  // namespace kw
