@@ -26,7 +26,7 @@ Triple = tuple[int, int, int]
 
 # Compiled when the warm parent imports this: patterns that are first used in a candidate's process are compiled there.
 _KERNEL = re.compile(r"__global__[^;{(]*?\b(\w+)\s*\(")
-_BOUNDS = re.compile(r"__launch_bounds__\s*\([^)]*\)")
+_BOUNDS = re.compile(r"__(?:launch_bounds|cluster_dims|maxnreg)__\s*\([^)]*\)")
 _ENTRY = re.compile(r"\.entry\s+([^\s(]++)")
 _SIGNATURE = re.compile(r"\.entry\s+([^\s({]++)\s*(?:\((.*?)\))?\s*(?:\.\w+[^{]*)?\{", re.DOTALL)
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\b[^\[]*(?:\[(\d+)\])?")

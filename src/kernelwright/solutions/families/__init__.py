@@ -7,6 +7,7 @@ import importlib
 _MODULES: tuple[str, ...] = (
     *("collects", "convolution", "pooling", "products", "sampling"),
     *("joins", "norms", "places", "puts", "remaps", "rows", "scans", "views"),
+    *("wide.maps", "wide.rows"),
 )
 """The modules of this package that register operators."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernelwright.solutions.families.rows import half_of, within
 from kernelwright.solutions.families.scans import row_bearer
+from kernelwright.solutions.kernels.blocks import half_of, within
 from kernelwright.solutions.kernels.fusion import Fusion, Operands
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read.declared import Shape

@@ -12,20 +12,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from kernelwright.solutions.kernels.blocks import KINDS, block_function
 from kernelwright.solutions.kernels.fusion import NUMBERS, Fusion, Operands, leaves, matches, same
 from kernelwright.solutions.kernels.operators import FUSED
 from kernelwright.solutions.kernels.stages import REGIONS, Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable, nodes
 
-_KINDS = {
-    # start, the step for an element, the combination of two threads' results
-    "sum": ("0.0f", "{acc} += {v};", "{a} + {b}"),
-    "mean": ("0.0f", "{acc} += {v};", "{a} + {b}"),
-    "prod": ("1.0f", "{acc} *= {v};", "{a} * {b}"),
-    "max": ("-INFINITY", "{acc} = fmaxf({acc}, {v});", "fmaxf({a}, {b})"),
-    "min": ("INFINITY", "{acc} = fminf({acc}, {v});", "fminf({a}, {b})"),
-}
 _NAMES = {"sum": "total", "mean": "mean", "prod": "product", "max": "high", "min": "low"}
 
 
@@ -171,7 +164,11 @@ def _reductions(root: Node) -> Iterator[Node]:
 
 def _by_rows(writer: Writer, node: Node) -> Callable[[], str] | None:
     group = group_of(writer, node) if node.op in FUSED else None
-    return RowKernel(writer, group).write if group else None
+    return _kernel(writer, group).write if group else None
+
+
+def _kernel(writer: Writer, group: Group) -> RowKernel:
+    return ROW_WAYS.get(writer.schedule.memory, RowKernel)(writer, group)
 
 
 REGIONS.append(_by_rows)
@@ -194,7 +191,7 @@ def reduction(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         return _apart(writer, node, dims, shape)
     found = group_of(writer, node)
     assert found is not None
-    return RowKernel(writer, found).write()
+    return _kernel(writer, found).write()
 
 
 def _apart(writer: Writer, node: Node, dims: tuple[int, ...], shape: Shape) -> str:
@@ -206,55 +203,6 @@ def _apart(writer: Writer, node: Node, dims: tuple[int, ...], shape: Shape) -> s
     for d in dims if node.option("keepdim") else ():
         y = f"{y}.unsqueeze({d})"
     return y
-
-
-def block_function(writer: Writer, kind: str) -> str:
-    """Adds the device function that reduces a value over a block, and returns its name; every thread gets the
-    result."""
-    kind = "sum" if kind == "mean" else kind
-    start, _, combine = _KINDS[kind]
-    block = writer.schedule.block
-    name = f"block_{kind}"
-    if writer.schedule.shuffle:
-        writer.kernel(f"""
-__device__ float {name}(float v) {{
-    __shared__ float s[32];
-    for (int k = 16; k > 0; k /= 2) v = {combine.format(a="v", b="__shfl_xor_sync(0xffffffff, v, k)")};
-    if (threadIdx.x % 32 == 0) s[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = threadIdx.x % 32 < {block // 32} ? s[threadIdx.x % 32] : {start};
-    for (int k = 16; k > 0; k /= 2) v = {combine.format(a="v", b="__shfl_xor_sync(0xffffffff, v, k)")};
-    __syncthreads();
-    return v;
-}}
-""")
-        return name
-    pair = combine.format(a="s[threadIdx.x]", b="s[threadIdx.x + k]")
-    writer.kernel(f"""
-__device__ float {name}(float v) {{
-    __shared__ float s[{block}];
-    s[threadIdx.x] = v;
-    __syncthreads();
-    for (int k = {half_of(block)}; k > 0; k /= 2) {{
-        if ({within(block)}) s[threadIdx.x] = {pair};
-        __syncthreads();
-    }}
-    v = s[0];
-    __syncthreads();
-    return v;
-}}
-""")
-    return name
-
-
-def half_of(block: int) -> int:
-    """Returns the first distance of a tree over a block: half of the next power of two."""
-    return 1 << (block - 1).bit_length() - 1
-
-
-def within(block: int) -> str:
-    """Returns the C condition for a thread to take part in a tree's step at distance k."""
-    return "threadIdx.x < k" if block & (block - 1) == 0 else f"threadIdx.x < k && threadIdx.x + k < {block}"
 
 
 class RowKernel:
@@ -283,8 +231,8 @@ class RowKernel:
     def write(self) -> str:
         """Adds kernel and launch; returns the output's Python name."""
         writer, root, group = self.writer, self.group.root, self.group
-        depths = _depths(group)
-        if writer.schedule.one_pass and (pair := _online(depths)):
+        depths = depths_of(group)
+        if writer.schedule.one_pass and (pair := online(depths)):
             self._online_pass(*pair)
             depths = depths[2:]
         for depth in depths:
@@ -311,7 +259,7 @@ class RowKernel:
         names, steps = [self._variable(node) for node in members], []
         values = fusion.start_all([node.args[0] for node in members], self.known)
         for node, name, value in zip(members, names, values, strict=True):
-            start, step, _ = _KINDS[node.text]
+            start, step, _ = KINDS[node.text]
             steps.append("        " + step.format(acc=name, v=value))
             self.text.append(f"    float {name} = {start};")
         self.text += [self._loop(), *fusion.statements, *steps, "    }"]
@@ -321,7 +269,7 @@ class RowKernel:
             if node.text == "mean":
                 self.text.append(f"    {name} /= n;")
             for twin in self.group.members:
-                if _alike(twin, node):
+                if alike(twin, node):
                     self.known[twin] = name
         self._row_values(members)
 
@@ -347,7 +295,7 @@ class RowKernel:
             ]
         for twin in self.group.members:
             for node, name in ((high, "high"), (total, "total")):
-                if _alike(twin, node):
+                if alike(twin, node):
                     self.known[twin] = name
         self._row_values([high, total])
 
@@ -428,7 +376,7 @@ class RowKernel:
         x = self._sized()
         y = writer.result()
         block = writer.schedule.block
-        name = writer.kernel_name(_title(writer, group))
+        name = writer.kernel_name(title_of(writer, group))
         (pointers, tensors), (numbers, values) = self.operands.pointers(y, x), self.operands.numbers(y, x)
         if self.threads:
             head = """    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -452,14 +400,14 @@ extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
 }}
 """)
         n, inner, rows = (writer.local(name) for name in ("n", "inner", "rows"))
-        writer.line(f"{n} = {_product(x, group.dims)}")
+        writer.line(f"{n} = {product(x, group.dims)}")
         if self.inner:
-            writer.line(f"{inner} = {_product(x, tuple(self.inner))}")
+            writer.line(f"{inner} = {product(x, tuple(self.inner))}")
         rank = len(group.full)
         if per_element:
             writer.line(f"{y} = {self._full_output(x)}")
         else:
-            sizes = _sizes(x, rank, group.dims, writer.shape(group.root))
+            sizes = reduced_sizes(x, rank, group.dims, writer.shape(group.root))
             writer.line(f"{y} = torch.empty({sizes}{dtype}, device={x}.device)")
         if self.threads:
             writer.line(f"{rows} = {x}.numel() // {n}")
@@ -495,11 +443,15 @@ extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
         return f"torch.empty_like({x}{'' if x in self.writer.floats else ', dtype=torch.float32'})"
 
 
-def _alike(a: Node, b: Node) -> bool:
+ROW_WAYS: dict[str, type[RowKernel]] = {}
+"""Value of `Schedule.memory` -> the class that takes the place of `RowKernel`."""
+
+
+def alike(a: Node, b: Node) -> bool:
     return a.text == b.text and a.args == b.args and a.option("dims") == b.option("dims")
 
 
-def _online(depths: list[list[Node]]) -> tuple[Node, Node] | None:
+def online(depths: list[list[Node]]) -> tuple[Node, Node] | None:
     """Returns the maximum and the sum of exponentials after it, where a group begins with these two."""
     if len(depths) < 2 or len(depths[0]) != 1 or len(depths[1]) != 1:
         return None
@@ -507,11 +459,11 @@ def _online(depths: list[list[Node]]) -> tuple[Node, Node] | None:
     if high.text != "max" or total.text != "sum" or total.args[0].op != "exp":
         return None
     shifted = total.args[0].args[0]
-    matches = shifted.op == "sub" and shifted.args[0] == high.args[0] and _alike(shifted.args[1], high)
+    matches = shifted.op == "sub" and shifted.args[0] == high.args[0] and alike(shifted.args[1], high)
     return (high, total) if matches else None
 
 
-def _depths(group: Group) -> list[list[Node]]:
+def depths_of(group: Group) -> list[list[Node]]:
     """Returns reductions by their number of predecessors; those that differ only in `keepdim` once."""
     depth: dict[Node, int] = {}
     found: list[list[Node]] = []
@@ -520,16 +472,16 @@ def _depths(group: Group) -> list[list[Node]]:
         depth[node] = max(inside, default=-1) + 1
         while len(found) <= depth[node]:
             found.append([])
-        if not any(_alike(node, other) for other in found[depth[node]]):
+        if not any(alike(node, other) for other in found[depth[node]]):
             found[depth[node]].append(node)
     return found
 
 
-def _product(x: str, dims: tuple[int, ...]) -> str:
+def product(x: str, dims: tuple[int, ...]) -> str:
     return " * ".join(f"{x}.shape[{d}]" for d in dims)
 
 
-def _sizes(x: str, rank: int, dims: tuple[int, ...], shape: Shape) -> str:
+def reduced_sizes(x: str, rank: int, dims: tuple[int, ...], shape: Shape) -> str:
     """Returns Python text of a reduced tensor's sizes."""
     if len(shape) == rank:
         parts = ["1" if d in dims else f"{x}.shape[{d}]" for d in range(rank)]
@@ -538,7 +490,7 @@ def _sizes(x: str, rank: int, dims: tuple[int, ...], shape: Shape) -> str:
     return ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)" if parts else "()"
 
 
-def _title(writer: Writer, group: Group) -> str:
+def title_of(writer: Writer, group: Group) -> str:
     """Returns the kernel's name: the operator's of the text, where the group is one operator."""
     return writer.title(group.root) or (group.members[0].text if group.root.op == "reduce" else "row")
 
@@ -553,7 +505,7 @@ def whole(writer: Writer, node: Node) -> str:
         writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}, first="x"), bearer="{x}", reads=reads
     )
     value = fusion.start(inside)
-    start, step, _ = _KINDS[kind]
+    start, step, _ = KINDS[kind]
     function = block_function(writer, kind)
     name = writer.kernel_name(writer.title(node) or kind)
     adds = kind in ("sum", "mean")

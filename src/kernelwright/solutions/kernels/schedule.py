@@ -16,9 +16,11 @@ CONVOLUTIONS = ("direct", "weights", "channels", "gemm16", "gemm32", "gemm64", "
 """The ways to compute a convolution (see `convolution_ways`)."""
 POOLS = ("direct", "block")
 """The ways to pool windows: one thread a result, or one block a result where windows are large (adaptive)."""
+MEMORY = ("plain", "wide")
+"""The ways to move data where memory is the limit: `wide` uses `kernelwright/memory.cuh` and its like."""
 AUTO = "auto"
 """The way that suits the operator's own sizes, for products and convolutions (`best_product`, `best_conv`)."""
-NAMED = {"product": ("", *PRODUCTS, AUTO), "conv": (*CONVOLUTIONS, AUTO), "pool": POOLS}
+NAMED = {"product": ("", *PRODUCTS, AUTO), "conv": (*CONVOLUTIONS, AUTO), "pool": POOLS, "memory": MEMORY}
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Schedule:
     """The way to compute convolutions, one of `CONVOLUTIONS`."""
     pool: str = "direct"
     """The way to pool windows, one of `POOLS`."""
+    memory: str = "plain"
+    """The way to move data in elementwise kernels, reductions, norms and scans, one of `MEMORY`."""
     fuse: bool = True
     """True lets operators share kernels; False gives each operator of the text a tensor and kernels of its own."""
 
@@ -90,7 +94,7 @@ def _value(name: str, text: str, default: object) -> Any:
 
 CANONICAL = Schedule()
 APART = Schedule(fuse=False)
-TUNED = Schedule(block=512, vector=4, shuffle=True, one_pass=True, product=AUTO, conv=AUTO)
+TUNED = Schedule(block=512, vector=4, shuffle=True, one_pass=True, product=AUTO, conv=AUTO, memory="wide")
 """The schedule that was fastest, or near it, in most timings (`benchmarks/results/gpu_tune.json.gz`)."""
 PLAINEST = Schedule(block=128, thread_rows=False, tile=8)
 _CHOICES = (

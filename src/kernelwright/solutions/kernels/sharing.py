@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kernelwright.solutions.kernels.plan import stands_for, title, unmarked
 
-_KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
+_KERNEL = re.compile(r'extern "C" __global__ void (?:__\w+__\([^)]*\) )*(\w+)\(([^)]*)\)')
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _DECLARED = re.compile(r"\b(?:float|int|long long|bool) (\w+) =")
 _STEP = re.compile(r"(?:\w*_)?[tu]\d+[a-z]*")

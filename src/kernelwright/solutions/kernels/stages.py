@@ -559,8 +559,14 @@ class Epilogue:
         return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers(y)[1]
 
 
+ELEMENTWISE_WAYS: dict[str, Callable[[Writer, Node], str]] = {}
+"""Value of `Schedule.memory` -> the function that takes the place of `elementwise`."""
+
+
 def elementwise(writer: Writer, node: Node) -> str:
     """Adds a kernel of elementwise operators alone; returns the Python name of its result."""
+    if way := ELEMENTWISE_WAYS.get(writer.schedule.memory):
+        return way(writer, node)
     shape, schedule = writer.shape(node), writer.schedule
     reads = writer.reads(node)
     strided = schedule.per_thread > 1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 _STRING = re.compile(r'r"""\n(.*?)\n"""', re.DOTALL)
-_KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(')
+_KERNEL = re.compile(r'extern "C" __global__ void (?:__\w+__\([^)]*\) )*(\w+)\(')
 
 
 def _kernels(text: str) -> list[str]:

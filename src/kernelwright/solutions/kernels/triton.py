@@ -287,7 +287,7 @@ class TritonRows(rows.RowKernel):
         group = self.group
         if any(self.writer.kind(m.args[0]) not in ("float", "half") for m in group.members):
             raise Unreadable("no Triton template for counts and sums of whole numbers")
-        for depth in rows._depths(group):
+        for depth in rows.depths_of(group):
             self._pass(depth)
         per_element = group.level(group.root) == "full"
         if per_element:
@@ -315,7 +315,7 @@ class TritonRows(rows.RowKernel):
                 self.writer.kernel("@triton.jit\ndef multiply(a, b):\n    return a * b")
             self.text.append(f"    {name} = {_REDUCED[node.text][2].format(acc=name)}")
             for twin in self.group.members:
-                if rows._alike(twin, node):
+                if rows.alike(twin, node):
                     self.known[twin] = name
         self._row_values(members)
 
@@ -337,7 +337,7 @@ class TritonRows(rows.RowKernel):
         assert isinstance(writer, TritonWriter)
         x = self._sized()
         y = writer.result()
-        name = writer.kernel_name(rows._title(writer, group))
+        name = writer.kernel_name(rows.title_of(writer, group))
         pointers, numbers, tensors, values = _parameters(self.operands, y, x)
         base = "row // inner * n * inner + row % inner" if self.inner else "row * n"
         writer.kernel(
@@ -345,13 +345,13 @@ class TritonRows(rows.RowKernel):
             f"    row = tl.program_id(0).to(tl.int64)\n    base = {base}\n" + "\n".join(self.text)
         )
         n, inner = writer.local("n"), writer.local("inner")
-        writer.line(f"{n} = {rows._product(x, group.dims)}")
+        writer.line(f"{n} = {rows.product(x, group.dims)}")
         if self.inner:
-            writer.line(f"{inner} = {rows._product(x, tuple(self.inner))}")
+            writer.line(f"{inner} = {rows.product(x, tuple(self.inner))}")
         if per_element:
             writer.line(f"{y} = {self._full_output(x)}")
         else:
-            sizes = rows._sizes(x, len(group.full), group.dims, writer.shape(group.root))
+            sizes = rows.reduced_sizes(x, len(group.full), group.dims, writer.shape(group.root))
             writer.line(f"{y} = torch.empty({sizes}, device={x}.device)")
         more = f", {inner}" if self.inner else ""
         block = f"BLOCK=min(triton.next_power_of_2({n}), 4096)"

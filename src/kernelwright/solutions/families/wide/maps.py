@@ -1,0 +1,67 @@
+"""Elementwise kernels with 16-byte access and several loads in flight (`kernelwright/memory.cuh`)."""
+
+from __future__ import annotations
+
+import math
+
+from kernelwright.solutions.kernels.allocation import allocation
+from kernelwright.solutions.kernels.fusion import Fusion, Operands, region
+from kernelwright.solutions.kernels.lambdas import LambdaFusion, lambda_text
+from kernelwright.solutions.kernels.stages import ELEMENTWISE_WAYS, Writer
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.reading import Node, Unreadable
+
+INCLUDE = "#include <kernelwright/memory.cuh>"
+BLOCK = 256
+_PACK, _LOADS = 4, 4
+"""Elements of a pack, and packs of a thread, as in the header."""
+_FEW = 1 << 20
+"""A result of fewer elements has one pack a thread, so that it occupies the whole card."""
+
+
+def elementwise(writer: Writer, node: Node) -> str:
+    """Adds a kernel of elementwise operators alone; returns the Python name of its result."""
+    if writer.kind(node) in ("long", "int"):  # its users would read the float result as integers
+        raise Unreadable(f"no template for {node.op} of whole numbers")
+    shape, reads = writer.shape(node), writer.reads(node)
+    out = "bool" if writer.kind(node) == "bool" else "float"
+    name = writer.kernel_name(writer.title(node) or (node.op if len(list(region(node, reads))) < 2 else "fused"))
+    loads = 1 if is_few(shape) else _LOADS
+    operands, call = _mapped(writer, node, shape, reads, out, loads)
+    y = writer.result()
+    (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
+    writer.kernel(INCLUDE)
+    writer.kernel(f"""
+extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
+    {call};
+}}
+""")
+    each = BLOCK * _PACK * loads
+    writer.line(f"{y} = {allocation(writer, node, reads, shape, out)}")
+    writer.launch(name, f"({y}.numel() + {each - 1}) // {each}", f"{tensors}{y}, {y}.numel(){values}", BLOCK)
+    return y
+
+
+def is_few(shape: Shape) -> bool:
+    """Tells whether a result is known to be small."""
+    return -1 not in shape and math.prod(shape) < _FEW
+
+
+def _mapped(
+    writer: Writer, node: Node, shape: Shape, reads: frozenset[Node], out: str, loads: int
+) -> tuple[Operands, str]:
+    """Returns the kernel's operands and the one call that it makes."""
+    count = f"<{loads}>" if loads != _LOADS else ""
+    operands = Operands({"y", "i", "n"}, first="x")
+    fusion = LambdaFusion(writer, shape, "i", operands=operands, reads=reads)
+    value = fusion.start(node)
+    if not fusion.indexed and fusion.loads:
+        text = lambda_text(list(fusion.loads), fusion.statements, value)
+        return operands, f"kw::map{count}(y, n, {text}, {', '.join(fusion.loads.values())})"
+    operands = Operands({"y", "i", "n"}, first="x")
+    plain = Fusion(writer, shape, "i", operands=operands, reads=reads)
+    value = plain.start(node)
+    return operands, f"kw::fill{count}(y, n, {lambda_text(['auto i'], plain.statements, f'({out})({value})')})"
+
+
+ELEMENTWISE_WAYS["wide"] = elementwise

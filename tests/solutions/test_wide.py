@@ -1,0 +1,106 @@
+"""Judges kernels over the device library's memory headers at sizes with tails, and on values that are hard to add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.records import Task
+from kernelwright.solutions import Schedule, write
+from kernelwright.tasks import candidate_from_text
+
+TASK = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, {names}):
+        return {body}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return []
+"""
+WIDE = Schedule(memory="wide")
+
+
+def task(body: str, *shapes: str, init: str = "pass") -> str:
+    inputs = ", ".join(s if "(" in s else f"torch.randn({s})" for s in shapes)
+    return TASK.format(init=init, names=", ".join("xzw"[: len(shapes)]), body=body, inputs=inputs)
+
+
+SOFTMAX = "torch.softmax(x, dim=-1)"
+LOG_SOFTMAX = "torch.log_softmax(x, dim=1)"
+COLUMNS = "self.b, self.s = nn.Parameter(torch.randn(30)), nn.Parameter(torch.randn(5, 1))"
+CASES = {
+    "relu of 5 elements": task("torch.relu(x)", "5"),
+    "chain of 10007": task("F.gelu(x * 0.5) + z", "10007", "10007"),
+    "chain of many": task("torch.sigmoid(x) * z - w", "60, 40, 500", "60, 40, 500", "60, 40, 500"),
+    "columns and channels": task("x * self.s + self.b", "4, 5, 30", init=COLUMNS),
+    "columns of four": task("(x + self.b).tanh()", "301, 4, 16", init="self.b = nn.Parameter(torch.randn(4, 16))"),
+    "a number": task("x * self.s", "77, 33", init="self.s = nn.Parameter(torch.randn(1))"),
+    "rows": task("x - z", "77, 36", "77, 1"),
+    "without the middle": task("x * z", "7, 9, 36", "7, 1, 36"),
+    "without two middles": task("x * z + w", "3, 5, 7, 8", "3, 1, 1, 8", "1, 5, 1, 8"),
+    "outer": task("x + z", "300, 1", "1, 129"),
+    "a comparison": task("x > z", "1000, 13", "13"),
+    "a mask": task("torch.where(x > 0, z, w)", "37, 100", "37, 100", "100"),
+    "a triangle": task("torch.tril(x) * 2", "3, 65, 65"),
+    "a view": task("torch.relu(x.transpose(1, 2) + 1)", "3, 33, 70"),
+    "a flip": task("torch.flip(x, dims=[1]) * z", "9, 51", "9, 51"),
+    **{f"softmax of {n}": task(SOFTMAX, f"{r}, {n}") for r, n in (
+        (3, 1), (50, 2), (9, 31), (70, 64), (33, 100), (65, 128), (7, 1000), (5, 1024), (3, 5000), (2, 8192), (2, 8195),
+        (1, 40000), (3, 33000),
+    )},
+    "log softmax of 3 dimensions": task(LOG_SOFTMAX, "3, 17, 45"),
+    "log softmax of many": task(LOG_SOFTMAX, "2, 600, 3"),
+    "layer norm": task("self.n(x)", "5, 7, 36", init="self.n = nn.LayerNorm(36)"),
+    "layer norm of 2 dimensions": task("self.n(x + z)", "5, 7, 37", "5, 7, 37", init="self.n = nn.LayerNorm((7, 37))"),
+    "rms norm": task("F.rms_norm(x, (300,)) * z", "9, 300", "300"),
+    "rms norm of channels": task("x / torch.sqrt((x * x).mean(dim=1, keepdim=True) + 1e-5)", "3, 20, 9, 11"),
+    "a row's factor": task("torch.softmax(x * z, dim=1)", "9, 70", "9, 1"),
+    "a channel's factor": task("(x * z).sum(dim=(2, 3))", "3, 5, 9, 8", "5, 1, 1"),
+    "a masked softmax": task("torch.softmax(torch.where(z > 0, x, -1e9), dim=1)", "9, 70", "9, 70"),
+    "a causal softmax": task("torch.softmax(torch.tril(x), dim=-1)", "3, 40, 40"),
+    "softmax of a view": task("torch.softmax(x.transpose(0, 1), dim=-1)", "45, 32"),
+    "sum": task("x.sum(dim=1)", "9, 401"), "sum of the middle": task("x.sum(dim=1)", "4, 100, 70"),
+    "sum of the first": task("(x * x).sum(dim=0)", "1000, 40"), "sum of a few": task("x.sum(dim=1)", "500, 3"),
+    "mean": task("x.mean(dim=(1, 2), keepdim=True) * 2", "5, 30, 41"),
+    "mean of the first two": task("x.mean(dim=(0, 1))", "20, 30, 41"),
+    "product": task("x.prod(dim=1)", "9, 30"), "largest": task("x.amax(dim=-1)", "301, 7"),
+    "smallest": task("x.amin(dim=1)", "3, 40, 50"),
+    "variance": task("x.var(dim=1, unbiased=True)", "9, 100"),
+    "standard deviation of channels": task("x.std(dim=1, keepdim=True) + x", "3, 30, 17"),
+    "norm": task("x / x.norm(dim=1, keepdim=True)", "30, 130"),
+    "mean over 3 of 4": task("x.mean(dim=(0, 2, 3))", "3, 4, 5, 6"),
+    "log of sums": task("torch.logsumexp(x, dim=1)", "30, 130"),
+    "far from zero": task("self.n(x)", "torch.randn(5, 400) + 1000", init="self.n = nn.LayerNorm(400)"),
+    "minus infinity": task(
+        "torch.softmax(x.masked_fill(torch.ones(200, 200).triu(1).bool(), float('-inf')), dim=-1)", "200, 200"
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(seed=11, trials=2), pool=pool) as shared:
+        yield shared
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_wide_way_is_correct(evaluator: Evaluator, name: str) -> None:
+    source = CASES[name]
+    text = write(source, WIDE)
+    result = evaluator.evaluate(Task(task_id="t", source=source), candidate_from_text(text, "template"))
+    assert result.verdict == "correct", f"{result.reason}\n{result.log}\n{text}"
+    assert "#include <kernelwright/" in text or "of 1" in name
