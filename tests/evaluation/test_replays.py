@@ -15,7 +15,8 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate.replayer import Replayer
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import HostDevice
-from kernelwright.evaluation.judge import repeated_program, timing, timing_in_rows
+from kernelwright.evaluation.judge import timing, timing_in_rows
+from kernelwright.evaluation.processes import program_client
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.program.memory import DeviceMemory
@@ -460,7 +461,7 @@ def test_device_code_that_only_the_card_runs_is_traced() -> None:
 
 
 def test_large_weights_are_never_drawn_on_the_host(whole: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated_program, "MOST_DRAWN", 0)
+    monkeypatch.setattr(program_client, "MOST_DRAWN", 0)
     body = "assert self.scale.is_cuda\n" + PLAIN
     found = judged(whole, body)
     assert found.verdict == "correct" and way(found) == "1 launches a call", (found.reason, way(found))

@@ -40,6 +40,8 @@ class GpuRuntime:
         self.compile_errors: list[dict[str, Any]] = []
         self.library_ops: list[tuple[str, int]] = []
         self.own_calls = 0
+        self.printed: list[str] = []
+        """Nothing: device printf writes to the process's own output."""
         self.adopt: Callable[[Any], None] = lambda _tensor: None
         self.launch_counts: Callable[[], dict[str, int]] = dict
         """Returns launches by compiled host code since its previous call, by kernel; set by the first extension."""
@@ -86,16 +88,14 @@ class GpuRuntime:
         own_shared: bool = True,
         attributes: LaunchAttributes = _PLAIN,
     ) -> None:
-        """Launches a kernel on the current stream. Raises `DeviceError`, and ValueError for a cluster, which only the
-        driver's extended launch has."""
-        if attributes.cluster:
-            raise ValueError("a cluster's size is no part of a plain launch")
+        """Launches a kernel on the current stream. Raises `DeviceError`."""
         stream = torch.cuda.current_stream().cuda_stream
         function = program.function(kernel)
-        driver.launch(function, grid, block, shared_bytes, args, stream, attributes.cooperative)
+        driver.launch(function, grid, block, shared_bytes, args, stream, attributes)
         self._direct[kernel] = self._direct.get(kernel, 0) + 1
 
-    def begin_call(self) -> None:
+    def begin_call(self, seed: int = 0) -> None:
+        """Begins to count launches; no schedule of the GPU follows from `seed`."""
         self.launch_counts()
         self._direct = {}
         self.library_ops = []

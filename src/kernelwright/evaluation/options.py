@@ -20,7 +20,7 @@ PROTOCOL = 11
 """The protocol's version, part of every key. Raised whenever verdicts of earlier versions can no longer be trusted."""
 
 
-_GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb", "replay", "program_first")
+_GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb", "replay", "live", "program_first")
 _CPU_ONLY = ("sample_large", "small_sizes", "full_size")
 
 MAX_TRIALS, MAX_SECONDS, MAX_MEMORY_MB, MAX_MEMORY_GB = 100, 86_400.0, 2**30, 2.0**20
@@ -101,6 +101,9 @@ class EvalOptions(Record):
     replay: bool = True
     """On a GPU: check and time a candidate by repeating its program, if that does not depend on values
     (`repeated_program`). False runs its host code on the GPU, in the process that holds the values."""
+    live: bool = False
+    """On a GPU: check and time a candidate whose program depends on values by executing its records as they arrive
+    (`program.live`). False runs its host code in the process that holds the values."""
     strict_kernelbench: bool = False
     """Reproduce KernelBench's own verdict, in one process with the reference: a claim, not a protected verdict."""
     kernelbench_tolerance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -129,7 +132,7 @@ class EvalOptions(Record):
         fields["backend"] = self.resolved()
         for name in _GPU_ONLY if fields["backend"] == "cpu" else _CPU_ONLY:
             del fields[name]
-        for name in ("small_sizes", "full_size"):
+        for name in ("small_sizes", "full_size", "live"):
             if not fields.get(name):
                 fields.pop(name, None)
         if not self.strict_kernelbench:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from kernelwright.errors import DeviceError, MachineError
-from kernelwright.machine.ptx_signatures import signatures
+from kernelwright.machine import LaunchAttributes
+from kernelwright.machine.ptx_signatures import signatures, variables
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _UNASKED_SHARED = 48 << 10
+_ANY_CLUSTER, _PORTABLE_CLUSTER = 14, 8  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+_CLUSTER, _COOPERATIVE = 4, 2  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, _COOPERATIVE
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
 
@@ -108,7 +112,7 @@ def launch(
     shared_bytes: int,
     args: Sequence[bytes],
     stream: int,
-    cooperative: bool = False,
+    attributes: LaunchAttributes | None = None,
 ) -> None:
     """Launches a CUfunction on a stream; missing dimensions of `grid` and `block` are 1."""
     if shared_bytes > _UNASKED_SHARED:
@@ -116,11 +120,48 @@ def launch(
     values = [ctypes.create_string_buffer(value, len(value)) for value in args]
     pointers = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(v) for v in values])
     three = [(*size, 1, 1)[:3] for size in (grid, block)]
-    sizes = [ctypes.c_uint(int(n)) for n in (*three[0], *three[1], shared_bytes)]
-    if cooperative:
+    numbers = [int(n) for n in (*three[0], *three[1], shared_bytes)]
+    if attributes is not None and attributes.cluster:
+        _launch_clusters(function, numbers, pointers, stream, attributes)
+        return
+    sizes = [ctypes.c_uint(n) for n in numbers]
+    if attributes is not None and attributes.cooperative:
         check(load().cuLaunchCooperativeKernel(ctypes.c_void_p(function), *sizes, ctypes.c_void_p(stream), pointers))
         return
     check(load().cuLaunchKernel(ctypes.c_void_p(function), *sizes, ctypes.c_void_p(stream), pointers, None))
+
+
+class _LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: its value is a union of 64 bytes."""
+
+    _fields_ = [("number", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint * 16)]
+
+
+class _LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("sizes", ctypes.c_uint * 7),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_LaunchAttribute)),
+        ("count", ctypes.c_uint),
+    ]
+
+
+def _launch_clusters(
+    function: int, sizes: Sequence[int], pointers: Any, stream: int, attributes: LaunchAttributes
+) -> None:
+    """Launches with a cluster's size, for which the driver has the extended launch alone. `sizes` are those of grid and
+    block, and the bytes of shared memory."""
+    cluster = attributes.cluster or (1, 1, 1)
+    made = [_LaunchAttribute(_CLUSTER, 0, (ctypes.c_uint * 16)(*cluster))]
+    if attributes.cooperative:
+        made.append(_LaunchAttribute(_COOPERATIVE, 0, (ctypes.c_uint * 16)(1)))
+    if cluster[0] * cluster[1] * cluster[2] > _PORTABLE_CLUSTER:
+        check(load().cuFuncSetAttribute(ctypes.c_void_p(function), _ANY_CLUSTER, 1))
+    array = (_LaunchAttribute * len(made))(*made)
+    config = _LaunchConfig((ctypes.c_uint * 7)(*sizes), stream, array, len(made))
+    check(load().cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(function), pointers, None))
 
 
 class LoadedModule:
@@ -130,6 +171,7 @@ class LoadedModule:
         self._module = ctypes.c_void_p()
         check(load().cuModuleLoadData(ctypes.byref(self._module), cubin or ptx.encode() + b"\0"))
         self.kernels = signatures(ptx)
+        self._names = variables(ptx)
         self._functions: dict[str, int] = {}
 
     def function(self, entry: str) -> int:
@@ -143,6 +185,16 @@ class LoadedModule:
     def unload(self) -> None:
         """Unloads the module and frees its memory; its functions become invalid."""
         check(load().cuModuleUnload(self._module))
+
+    def variables(self) -> dict[str, tuple[int, int]]:
+        """Returns address and size in bytes of each device variable that the code has, by name."""
+        found = {}
+        for name in self._names:
+            try:
+                found[name] = self.global_symbol(name)
+            except KeyError:  # the assembler has dropped it
+                continue
+        return found
 
     def global_symbol(self, name: str) -> tuple[int, int]:
         """Returns address and size in bytes of a device variable; raises `KeyError`."""

@@ -7,12 +7,21 @@ import re
 from kernelwright.machine import KernelInfo
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?")
+_VARIABLE = re.compile(
+    r"^\s*(?:\.(?:visible|weak|common)\s+)*\.(?:global|const)\s+(?:\.\w+\s+(?:\d+\s+)?)*([\w$]+)\s*(?:\[|=|;)",
+    re.MULTILINE,
+)
 _PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([bus]|f)(\d+)[^,\[]*(?:\[(\d+)\])?")
 
 
 def signatures(ptx: str) -> dict[str, KernelInfo]:
     """Returns each entry's name and parameters; static shared memory and the bound on threads are 0, as unknown."""
     return {name: KernelInfo(name, _params(text or ""), 0, 0) for name, text in _ENTRY.findall(ptx)}
+
+
+def variables(ptx: str) -> list[str]:
+    """Returns the names of the variables in global and constant memory that PTX defines."""
+    return _VARIABLE.findall(ptx)
 
 
 def _params(text: str) -> tuple[tuple[int, int], ...]:

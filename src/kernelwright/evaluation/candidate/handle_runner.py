@@ -45,6 +45,7 @@ class HandleRunner(runner.Runner):
     def load(self, message: Frame) -> dict[str, Any]:
         """Executes the candidate's module; success returns no facts."""
         self.runtime.card_code = bool(message.header["card_code"])
+        self.runtime.live = self.runtime.tensors.addresses.reused = bool(message.header["live"])
         return super().load(message)
 
     def modes(self) -> list[Any]:
@@ -125,6 +126,9 @@ class HandleRunner(runner.Runner):
         torch.manual_seed(message.header["call_seed"])
         with self._watching(), torch.no_grad():
             result = self.model(*inputs)
+            if self.runtime.live:
+                self.stream.write("end")  # at once: a clock runs until then
+                self.stream.flush()
             outputs, problems = runner.plain_outputs(result, given)
             places: list[Place | None] = [tensors.place(t) if is_handle(t) else None for t in outputs]
         host = [wire.pack_tensor(t, runner.read_bytes(t)) for t in outputs if not is_handle(t)]

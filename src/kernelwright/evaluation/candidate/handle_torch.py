@@ -29,6 +29,8 @@ def install(runtime: RecordingRuntime) -> None:
     for name in ("manual_seed", "manual_seed_all"):
         setattr(torch.cuda, name, _device_seeding(runtime))
     torch.cuda.synchronize = lambda *_a, **_k: runtime.synchronize()
+    if runtime.live:
+        torch.cuda.Event = _event_of(runtime)  # type: ignore[misc,assignment]
     for name, dtype in fake_torch.DTYPES.items():
         setattr(torch.cuda, name, _legacy(name, dtype))
 
@@ -39,6 +41,34 @@ def _in_context(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = 
         context = DeviceContext(META)
         return _context(context, func, kinds, args, kwargs)
     return _context(self, func, kinds, args, kwargs)
+
+
+def _event_of(runtime: RecordingRuntime) -> type:
+    """Returns a class of events that the device records, and whose times it tells."""
+
+    class Event:
+        """A point of the device's work. All work is on one stream."""
+
+        def __init__(self, *_args: Any, **_options: Any) -> None:
+            self.number = -1
+
+        def record(self, _stream: Any = None) -> None:
+            self.number = runtime.mark()
+
+        def synchronize(self) -> None:
+            runtime.synchronize()
+
+        def wait(self, _stream: Any = None) -> None:
+            """Waits for nothing: what follows on the one stream comes after."""
+
+        def query(self) -> bool:
+            runtime.synchronize()
+            return True
+
+        def elapsed_time(self, other: Event) -> float:
+            return runtime.elapsed(self.number, other.number)
+
+    return Event
 
 
 def _seeding(runtime: RecordingRuntime) -> Callable[[int], torch.Generator]:

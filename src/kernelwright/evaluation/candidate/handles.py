@@ -6,6 +6,8 @@ in the range of `device_addresses`, at which nothing is mapped in this process. 
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,18 +44,71 @@ class _Storage:
     """True once a kernel may have been given it as integers, which can steer addresses."""
 
 
+class Addresses:
+    """The addresses that this process gives to device memory, in whole pages."""
+
+    def __init__(self, reused: bool = False) -> None:
+        """With `reused`, freed addresses are given again, as a GPU's allocator does: mapping memory takes it long.
+        Otherwise each address is given once, and one free page follows each range."""
+        self.reused = reused
+        self._next = LOW
+        self._free: list[tuple[int, int]] = []
+        """Free ranges, first address and bytes, in order; no two of them touch."""
+        self._sizes: dict[int, int] = {}
+        self._left: list[int] = []
+        """Addresses that were freed meanwhile; an object may be collected at any time."""
+
+    def take(self, nbytes: int) -> int:
+        """Returns the first address of a free range."""
+        room = -(-nbytes // _PAGE) * _PAGE
+        if not self.reused:
+            self._next += room + _PAGE
+            return self._next - room - _PAGE
+        while self._left:
+            self._return(self._left.pop())
+        fitting = [(size, start) for start, size in self._free if size >= room]
+        if fitting:
+            size, address = min(fitting)
+            at = self._free.index((address, size))
+            self._free[at : at + 1] = [(address + room, size - room)] if size > room else []
+        else:
+            address, self._next = self._next, self._next + room
+        self._sizes[address] = room
+        return address
+
+    def give(self, address: int) -> None:
+        """Frees a range."""
+        if self.reused:
+            self._left.append(address)
+
+    def _return(self, address: int) -> None:
+        size = self._sizes.pop(address, 0)
+        if not size:
+            return
+        at = bisect.bisect(self._free, (address, 0))
+        start, end = address, address + size
+        if at < len(self._free) and self._free[at][0] == end:
+            end += self._free.pop(at)[1]
+        if at and sum(self._free[at - 1]) == start:
+            at -= 1
+            start = self._free.pop(at)[0]
+        if end == self._next:
+            self._next = start
+        else:
+            self._free.insert(at, (start, end - start))
+
+
 class HandleTable:
     """The storages of all handles, by identity."""
 
     def __init__(self, stream: RecordStream) -> None:
         self._stream = stream
         self._storages: dict[int, _Storage] = {}
-        self._next = LOW
+        self.addresses = Addresses()
 
     def reserve(self, nbytes: int, shape: Sequence[int] = ()) -> int:
         """Returns a fresh address, and records its allocation for a tensor of a shape."""
-        address = self._next
-        self._next += -(-nbytes // _PAGE) * _PAGE + _PAGE
+        address = self.addresses.take(nbytes)
         self._stream.write("alloc", address, nbytes, *shape)
         return address
 
@@ -71,7 +126,7 @@ class HandleTable:
         if known is not None:
             self._stream.write("copy", address, known.address, known.nbytes)
             if known.own:
-                self._stream.write("free", known.address)
+                self._freed(known.address)
         self._keep(storage, address, nbytes, own=True)
         return address
 
@@ -142,8 +197,11 @@ class HandleTable:
         # torch keeps a storage's Python object alive as long as its memory, so the weak reference ends with it.
         self._storages[number] = _Storage(address, nbytes, weakref.ref(storage, gone), own)
 
+    def freed(self, address: int) -> None:
+        """Records that memory of `reserve` is free."""
+        self._stream.write("free", address)
+        self.addresses.give(address)  # afterwards: the next range there is allocated by a later record
+
     def _freed(self, address: int) -> None:
-        try:
-            self._stream.write("free", address)
-        except StreamClosed:
-            pass  # the judgement is over
+        with contextlib.suppress(StreamClosed):  # the judgement is over
+            self.freed(address)

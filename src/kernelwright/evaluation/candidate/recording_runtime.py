@@ -53,7 +53,9 @@ class RecordingRuntime:
     """Tells host code that device tensors are handles."""
     device = "cuda"
     card_code = False
-    """True if a GPU will repeat the records: Triton then records launches of its code for the card."""
+    """True if a GPU will execute the records: Triton then records launches of its code for the card."""
+    live = False
+    """True if it executes them as they arrive, and so measures time."""
 
     def __init__(self, build: Callable[[BuildRequest], BuildResult], stream: RecordStream) -> None:
         self._build = build
@@ -133,6 +135,14 @@ class RecordingRuntime:
         """Returns the thread instructions of the current call so far."""
         return int(self._ask("count").fields[0])
 
+    def mark(self) -> int:
+        """Returns the number of the present point of the device's work."""
+        return int(self._ask("mark").fields[0])
+
+    def elapsed(self, first: int, second: int) -> float:
+        """Returns the milliseconds between two points, after waiting for them."""
+        return float(self._ask("elapsed", first, second).fields[0])
+
     def tell(self, rule: str, evidence: str, kernel: str) -> None:
         """Records an `info` finding about a kernel, once per rule."""
         if len(self.findings) < 50 and not any((f["rule"], f["kernel"]) == (rule, kernel) for f in self.findings):
@@ -178,7 +188,7 @@ class RecordingRuntime:
         if address not in self._allocated:
             return False
         self._allocated.discard(address)
-        self.stream.write("free", address)
+        self.tensors.freed(address)
         return True
 
     def copy(self, to: int, source: int, nbytes: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import mmap
 import os
 import random
@@ -78,6 +79,15 @@ class Device(Protocol):
         groups calls whose host time differs from usual ones.
         """
 
+    def begin(self) -> None:
+        """Begins to time one call whose work another process will ask for, as `measure` begins one."""
+
+    def end(self, waited: float) -> None:
+        """Notes the end of that call on the device, for whose results the host has `waited` so many seconds."""
+
+    def times(self) -> Times:
+        """Waits for the device; returns the times between `begin` and `end`, the host's without its waits."""
+
     def facts(self) -> dict[str, Any]:
         """Returns the device's name, memory, clocks and throttling now."""
 
@@ -93,6 +103,11 @@ class _Raw:
             "strides": None,
             "version": 3,
         }
+
+
+def bytes_at(address: int, nbytes: int) -> torch.Tensor:
+    """Returns the bytes at an address of the current GPU as a tensor, without a copy."""
+    return torch.as_tensor(_Raw(address, nbytes), device="cuda")
 
 
 class HostTimes:
@@ -132,15 +147,15 @@ class CudaDevice:
         self._random = random.Random()
         self._host = HostTimes()
         self._poison = ChipPoison(0)
+        self._live, self._issued, self._issue_ms = (0.0, 0.0), 0.0, 0.0
         self.launch_ms = 0.0
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
         address = self.driver.allocate(nbytes)
-        tensor = torch.as_tensor(_Raw(address, nbytes), device="cuda")
-        return tensor, self.driver.export(address)
+        return bytes_at(address, nbytes), self.driver.export(address)
 
     def open(self, handle: str, nbytes: int) -> torch.Tensor:
-        return torch.as_tensor(_Raw(self.driver.open_shared(handle), nbytes), device="cuda")
+        return bytes_at(self.driver.open_shared(handle), nbytes)
 
     def release(self, shared: torch.Tensor, owner: bool) -> None:
         address = shared.data_ptr()
@@ -153,19 +168,10 @@ class CudaDevice:
         self._poison.spread(self._stream.cuda_stream)
 
     def measure(self, calls: Sequence[Callable[[], Any]], kind: str = "") -> tuple[list[Any], Times]:
-        first, start, end = self._events
+        _, start, end = self._events
         untimed = 1 if len(calls) > 1 else 0
-        self._wait()
-        self.driver.reset_persisting_l2()
         clock, record = self._clock, self._record
-        for _ in range(self._random.randrange(MOST_PADDING)):
-            self._sleep(0)
-        began = clock()
-        record(first, self._stream)
-        # Write, then read: dirty cache lines would be written back during the timed call.
-        self._flush.add_(1)
-        self._flush.sum()
-        self._sleep(int(self._host.spin_ms(kind, len(calls)) * CYCLES_A_MS))
+        began = self._kept_busy(kind, len(calls))
         issuing = clock()
         results = [call() for call in calls[:untimed]]
         record(start, self._stream)
@@ -174,16 +180,50 @@ class CudaDevice:
             results.append(call())
         issued = clock()
         record(end, self._stream)
+        self._host.note(kind, 1e3 * (issued - issuing) / len(calls))
+        return results, self._times(began, ready, issued, len(calls) - untimed)
+
+    def _kept_busy(self, kind: str, calls: int) -> float:
+        """Keeps the device busy while the host issues this number of calls on data that no cache holds; returns the
+        time of the host's clock at which that began."""
         self._wait()
-        done = clock()
-        count = len(calls) - untimed
+        self.driver.reset_persisting_l2()
+        for _ in range(self._random.randrange(MOST_PADDING)):
+            self._sleep(0)
+        began = self._clock()
+        self._record(self._events[0], self._stream)
+        # Write, then read: dirty cache lines would be written back during the timed call.
+        self._flush.add_(1)
+        self._flush.sum()
+        self._sleep(int(self._host.spin_ms(kind, calls) * CYCLES_A_MS))
+        return began
+
+    def _times(self, began: float, ready: float, issued: float, count: int) -> Times:
+        """Waits for the device; returns the times of `count` calls between the events, of which the host issued the
+        first at `ready` and the last until `issued`."""
+        first, start, end = self._events
+        self._wait()
+        done = self._clock()
         lead = self._elapsed(first, start)
         device = self._elapsed(start, end)
-        self._host.note(kind, 1e3 * (issued - issuing) / len(calls))
         # The host's time beyond the events: launch latency, and work on streams that nothing waits for.
         slack = (done - began) * 1e3 - lead - device
         issue = (issued - ready) * 1e3 / count
-        return results, Times(device / count, issue, slack, (issued - began) * 1e3 < lead)
+        return Times(device / count, issue, slack, (issued - began) * 1e3 < lead)
+
+    def begin(self) -> None:
+        began = self._kept_busy("live", 1)
+        self._record(self._events[1], self._stream)
+        self._live = began, self._clock()
+
+    def end(self, waited: float) -> None:
+        self._issued = self._clock()
+        self._record(self._events[2], self._stream)
+        self._issue_ms = 1e3 * max(0.0, self._issued - self._live[1] - waited)
+        self._host.note("live", self._issue_ms)
+
+    def times(self) -> Times:
+        return dataclasses.replace(self._times(*self._live, self._issued, 1), issue_ms=self._issue_ms)
 
     def facts(self) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(0)
@@ -252,6 +292,16 @@ class HostDevice:
         results += [call() for call in calls[untimed:]]
         each = (time.perf_counter() - began) * 1e3 / (len(calls) - untimed)
         return results, Times(each, each, 0.0, True)
+
+    def begin(self) -> None:
+        self._began = time.perf_counter()
+
+    def end(self, waited: float) -> None:
+        took = (time.perf_counter() - self._began) * 1e3
+        self._live = Times(took, max(0.0, took - waited * 1e3), 0.0, False)
+
+    def times(self) -> Times:
+        return self._live
 
     def facts(self) -> dict[str, Any]:
         return {"name": "host", "free_bytes": 8 << 30, "total_bytes": 8 << 30}

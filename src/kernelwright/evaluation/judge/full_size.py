@@ -14,14 +14,14 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
-from kernelwright.evaluation.judge import program_first, repeated_program, rules, timing, timing_in_rows
+from kernelwright.evaluation.judge import program_first, rules, timing, timing_in_rows
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.checked_call import CheckedCall, check_outputs, settle
 from kernelwright.evaluation.judge.gpu_case import CallWay, CheckWay, GpuCase, call, compared
@@ -40,6 +40,7 @@ from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
+from kernelwright.evaluation.processes.live_client import LiveProgram
 from kernelwright.evaluation.processes.messages import CallLaunches, CallState, LaunchFacts
 from kernelwright.evaluation.text.library_ops import allowed
 from kernelwright.evaluation.trials import TaskPlan, Trial, TrialData
@@ -105,9 +106,15 @@ def _on_the_gpu(case: Case, gpu: Gpu, exclusive: bool, first: First | None) -> A
     elements = _main_size(case).elements
     laid = ROWS_BYTES if elements <= MOST_IN_ROWS else PAIR_BYTES
     gpu.expect(case.task.content_hash, (LEAST_BYTES + (laid if case.options.replay else 0)) * elements)
-    repeats = case.options.replay and not exclusive
-    (quick, why), before = _with_headroom(lambda: _by_program(case, gpu)) if repeats else ((None, ""), 0.0)
-    if quick is not None:
+    found, before = ByProgram(None), 0.0
+    if case.options.replay and not exclusive:
+        found, before = _with_headroom(lambda: _by_program(case, gpu))
+    why = found.why
+    if found.dependent and case.options.live:
+        found, lost = _with_headroom(lambda: _live(case, gpu))
+        why, before = f"{why}; live: {found.why}" if found.why else why, before + lost
+    if found.attempt is not None:
+        quick = found.attempt
         quick.waited += before
         quick.findings += [f for f in [first.specialised(case.task) if first is not None else None] if f is not None]
         return quick
@@ -134,28 +141,49 @@ def _backend(gpu: Gpu) -> str:
     return "gpu" if gpu.device["name"] == "cuda" else "host"
 
 
-def _by_program(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
-    """Judges a candidate by repeating its program. Returns the attempt if the candidate was right.
+@dataclass(frozen=True)
+class ByProgram:
+    """The outcome of judging a candidate by its program: an attempt that decides, or the reason why another must."""
 
-    Otherwise returns None and the reason why a runner on the GPU must decide. Raises `TooLarge` if a retry may have
-    more memory.
-    """
+    attempt: Attempt | None
+    why: str = ""
+    dependent: bool = False
+    """True if the program could not be repeated, and nothing that was checked of it was found wrong."""
+
+
+def _by_program(case: Case, gpu: Gpu) -> ByProgram:
+    """Judges a candidate by repeating its program, which decides if it is right. Raises `TooLarge` if a retry may have
+    more memory."""
     why = "it has gradients" if wants_gradients(case.task.source) else ""
-    why = why or ("" if case.candidate.language in ("cuda", "triton") else f"it is {case.candidate.language}")
+    if why:
+        return ByProgram(None, why, dependent=True)
+    return _with_handles(case, gpu, RepeatedProgram)
+
+
+def _live(case: Case, gpu: Gpu) -> ByProgram:
+    """Judges a candidate by executing its program as it arrives, which decides if it is right, or if a rule rejects it.
+    Raises `TooLarge` as `_by_program`."""
+    return _with_handles(case, gpu, LiveProgram)
+
+
+def _with_handles(case: Case, gpu: Gpu, kind: type[RepeatedProgram | LiveProgram]) -> ByProgram:
+    """Judges a candidate whose process holds handles."""
+    why = "" if case.candidate.language in ("cuda", "triton") else f"it is {case.candidate.language}"
     why = why if case.options.baselines and case.options.timing_seconds > 0 else "no baseline is timed"
     if why or guard_verdict(case.reading.advice.findings) is not None:
-        return None, why
+        return ByProgram(None, why)
     attempt, rng = Attempt(), np.random.default_rng(case.seed)
-    session = RepeatedProgram(case, gpu)
+    session = kind(case, gpu)
     attempt.level = session.level
     bench = GpuCase(case, gpu, session, attempt, rng, _main_size(case), value_kinds(case.plan))
+    bench.one_by_one = session.live
+    ended: Failed | None = None
     try:
         session.load(case.task)
         waiting = time.monotonic()
         with gpu.seat(case.task.content_hash, exclusive=False) as bench.seat:
             bench.took("seat", waiting)
-            session.replayer = bench.seat.replayer
-            session.replayer.open()
+            session.seated(bench.seat)
             try:
                 with contextlib.nullcontext() if bench.seat.headroom else bench.has("exclusive"):
                     _full_size(bench)
@@ -165,22 +193,32 @@ def _by_program(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
                 raise
             session.release()
         session.confirm()
-    except Failed as ended:
-        return None, ended.reason
+    except Failed as failed:
+        ended = failed
     except TooLarge as error:
         _ask_for_headroom(bench)
-        return None, str(error)
+        return ByProgram(None, str(error))
     finally:
         session.close()
-    failed = build_verdict(session, attempt) or attempt.failed
-    if failed is not None:
-        return None, f"{failed.verdict}: {failed.reason}"
+    ended = ended or build_verdict(session, attempt) or attempt.failed
+    if ended is None or (session.live and ended.verdict == "rejected"):
+        attempt.failed = ended
+        _note_program(attempt, bench, session)
+        return ByProgram(attempt)
+    said = ended.reason if ended.verdict == "unsupported" else f"{ended.verdict}: {ended.reason}"
+    untraced = attempt.failed is None and ended.verdict != "timeout"
+    return ByProgram(None, said, dependent=untraced)
+
+
+def _note_program(attempt: Attempt, bench: GpuCase, session: RepeatedProgram | LiveProgram) -> None:
+    """Records the road, and what a call does on it."""
     _note_session(attempt, bench)
-    attempt.note(road=session.road, replayed=repeated_program.note(session), issue_ms=round(session.issue_ms, 4))
-    if not session.moves:
-        attempt.note(own_kernel_share=1.0)
+    attempt.note(road=session.road, replayed=session.note())
+    if isinstance(session, RepeatedProgram):
+        attempt.note(issue_ms=round(session.issue_ms, 4))
+        if not session.moves:
+            attempt.note(own_kernel_share=1.0)
     attempt.log = log_of(session, attempt)
-    return attempt, ""
 
 
 def _with_headroom(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
@@ -390,7 +428,7 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
         result = result.changed(reason=reason)
     if first and result.passed:
         _reweigh(bench)
-    if attest and attempt.failed is None and not bench.replayed:
+    if attest and attempt.failed is None and session.road == "in-process":
         profiled = call(bench, kind, [bench.seed()], CallWay(profile=True))
         bench.kernels, bench.span_ms, bench.busy_ms = profiled.kernels, profiled.span_ms, profiled.busy_ms
         _attest(bench, facts)

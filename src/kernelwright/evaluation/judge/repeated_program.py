@@ -16,16 +16,15 @@ import hashlib
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
 from typing import Any
 
-from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.builds import BuildResult
 from kernelwright.errors import HarnessError, TaskError
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.large_sizes import ADDRESSES_MB
-from kernelwright.evaluation.processes import messages
-from kernelwright.evaluation.processes.gpu_seats import DeviceFailed, Gpu, TooLarge, Trusted
+from kernelwright.evaluation.processes import messages, program_client
+from kernelwright.evaluation.processes.gpu_seats import DeviceFailed, Gpu, Seat, TooLarge, Trusted
 from kernelwright.evaluation.processes.messages import CallLaunches, CallTimes, LaunchFacts, Ran, Trace, Traced
 from kernelwright.evaluation.processes.pool import ChildLimits
 from kernelwright.evaluation.processes.program_client import ProgramClient
@@ -34,8 +33,6 @@ from kernelwright.evaluation.trials import TrialData
 from kernelwright.records import Task
 
 RESIDENT_MB = 8192
-MOST_DRAWN = 1 << 30
-"""The most bytes of weights whose first values the constructor draws on the host."""
 TRACES = 4, 7
 """The least and most times that a call is traced. The number is random, so that a candidate that changes its behaviour
 in later calls does not know when tracing ends."""
@@ -84,6 +81,11 @@ class RepeatedProgram(ProgramClient):
         if self.gpu.architecture is not None:
             self._build_codes()
 
+    def seated(self, seat: Seat) -> None:
+        """Takes the replayer of a seat."""
+        self.replayer = seat.replayer
+        self.replayer.open()
+
     def exchange(self, handle: str, nbytes: int) -> None:
         """Has the replayer open the block that the referee shares, or close it. Raises `Failed`."""
         self.gpu.architecture = self._replayer({"kind": "exchange", "handle": handle, "nbytes": nbytes})["arch"]
@@ -97,8 +99,7 @@ class RepeatedProgram(ProgramClient):
         weights into the replayer. Raises `Failed`."""
         nodes, _ = data.packed(1)
         state = data.state()
-        # The judge's weights replace those of the constructor; drawing gigabytes of them would take its whole time.
-        everywhere = sum(len(t.data) for _, t in state) > MOST_DRAWN
+        everywhere = program_client.on_the_device(state)
         header = {"kind": "model", "values": nodes, "weight_seed": weight_seed, "keep": keep, "everywhere": everywhere}
         described = [[name, t.dtype, list(t.shape)] for name, t in state]
         made = self._ask(messages.Matched, {**header, "state": described}, (), "in its constructor").facts
@@ -143,6 +144,11 @@ class RepeatedProgram(ProgramClient):
             patched=self.last.patched,
             problems=[],
         )
+
+    def note(self) -> str:
+        """Returns a summary of a call's program for a result's environment."""
+        more = f" and {self.moves} copies, fills or operators" if self.moves else ""
+        return f"{len(self.launches)} launches{more} a call"
 
     def confirm(self) -> None:
         """Traces more calls, to detect host code that changes after its first ones. Raises `Failed`."""
@@ -196,24 +202,14 @@ class RepeatedProgram(ProgramClient):
                 self._codes[name] = {"ptx": ptx, "cubin": cubin}
 
     def _machine_code(self, request: dict[str, Any], result: BuildResult) -> tuple[str, str | None]:
-        """Returns PTX and cubin for the card, built from the same device text as the functional machine's PTX."""
-        arch = self.gpu.architecture
-        if not arch:
-            return result.ptx or "", None
-        if request["kind"] == "ptxas":  # built for the card by the candidate's own compiler
-            return result.ptx or "", result.cubin
+        """Returns PTX and cubin for the card. Raises `Failed`."""
         started = time.monotonic()
-        text, names = result.device_source or "", tuple(result.lowered)
-        if request["kind"] == "device":
-            asked = BuildRequest("device", cuda_source=text, cuda_flags=tuple(request["cuda_flags"]), expressions=names)
-        else:  # its compile flags are in the text
-            asked = BuildRequest("instances", cuda_source=text, expressions=names)
-        asked = replace(asked, arch=arch)
-        made = self.builder.build(asdict(asked), self.options.build_timeout)
+        arch = self.gpu.architecture or ""
+        made = self.builder.for_card(request, result, arch, self.options.build_timeout)
         self.build_seconds += time.monotonic() - started
-        if made.status != "ok" or made.ptx is None:
+        if isinstance(made, BuildResult):
             raise Failed("unsupported", f"its device code does not compile for {arch}: {made.log}"[:500])
-        return made.ptx, made.cubin
+        return made
 
     def _replayer(self, header: dict[str, Any], tensors: Sequence[TensorBytes] = ()) -> dict[str, Any]:
         assert self.replayer is not None, "there is no seat"
@@ -264,9 +260,3 @@ def _blocks(value: Any) -> Iterator[int]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _blocks(item)
-
-
-def note(session: RepeatedProgram) -> str:
-    """Returns a summary of a call's program for a result's environment."""
-    more = f" and {session.moves} copies, fills or operators" if session.moves else ""
-    return f"{len(session.launches)} launches{more} a call"

@@ -45,6 +45,21 @@ class BuilderClient:
             return self._built(header, max(timeout, SLOW_BUILD_SECONDS))
         return result
 
+    def for_card(
+        self, request: dict[str, Any], result: BuildResult, arch: str, timeout: float
+    ) -> tuple[str, str | None] | BuildResult:
+        """Returns PTX and machine code for a card's architecture, built from the same device text as the functional
+        machine's PTX of a build; or the result of a build that failed. An empty `arch` stands for that machine."""
+        if not arch or request["kind"] == "ptxas":  # the latter is built for the card by the candidate's own compiler
+            return result.ptx or "", result.cubin if arch else None
+        text, names = result.device_source or "", tuple(result.lowered)
+        if request["kind"] == "device":
+            asked = BuildRequest("device", cuda_source=text, cuda_flags=tuple(request["cuda_flags"]), expressions=names)
+        else:  # its compile flags are in the text
+            asked = BuildRequest("instances", cuda_source=text, expressions=names)
+        made = self.build(dataclasses.asdict(dataclasses.replace(asked, arch=arch)), timeout)
+        return (made.ptx, made.cubin) if made.status == "ok" and made.ptx is not None else made
+
     def _built(self, header: dict[str, Any], timeout: float) -> BuildResult:
         for attempt in (1, 2):
             if self.child is None:

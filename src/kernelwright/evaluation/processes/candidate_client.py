@@ -74,6 +74,8 @@ class CandidateClient:
     """Operators that the library rule refused on the device."""
     replayed = False
     """True if the candidate's program is repeated on a GPU: host code then needs no GPU and no watching."""
+    live = False
+    """True if a GPU executes the candidate's program as its host code writes it."""
 
     def __init__(
         self,
@@ -101,6 +103,11 @@ class CandidateClient:
         self.source = reading.source
         self.reading = reading
 
+    @property
+    def card_code(self) -> bool:
+        """True if the candidate's process holds no values and a GPU executes its program."""
+        return self.replayed or self.live
+
     def moved(self) -> Kept:
         """Returns copies of what operators have moved in the last call, where a device process keeps them."""
         return Kept()
@@ -119,7 +126,8 @@ class CandidateClient:
             "entry_point": self.candidate.entry_point,
             "language": self.candidate.language,
             "gradients": wants_gradients(task.source),
-            "card_code": self.replayed,
+            "card_code": self.card_code,
+            "live": self.live,
         }
         self._ask(messages.Loaded, header, (), "while it was loaded")
 
@@ -190,11 +198,15 @@ class CandidateClient:
             result = self.builder.build(request, self.options.build_timeout)
         self.builds.append(result)
         self.requests.append(request)
+        self.built(request, result)
         if result.library and self.candidate.language == "cpp" and result.built_by == "stand-in":
             self._check_imports(Path(result.library))
         seconds = time.monotonic() - started
         self.child.channel.send({"kind": "built", "result": dataclasses.asdict(result)}, (), time.monotonic() + 10)
         return seconds
+
+    def built(self, request: dict[str, Any], result: BuildResult) -> None:
+        """Called with each build, before the runner learns of it."""
 
     def _check_imports(self, library: Path) -> None:
         """Raises `Failed` for host code with values that names what it may not call, such as `dlsym` or BLAS."""

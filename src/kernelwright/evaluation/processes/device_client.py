@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
-from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
+from kernelwright.evaluation.processes.pool import START_SECONDS, Child, ChildLimits, Pool
 from kernelwright.evaluation.processes.roles import Role
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 
@@ -20,6 +20,8 @@ LINK_BYTES = 1 << 20
 """The send buffer of a record stream."""
 FORGET_SECONDS = 1.0
 """Seconds that a process may take to unmap a candidate's memory."""
+OPEN_SECONDS = 60.0
+"""Seconds that a process may take to open a GPU."""
 MOST_SERVED = 500
 """The candidates that one process serves, so that nothing can grow for ever."""
 
@@ -27,11 +29,13 @@ MOST_SERVED = 500
 class LentDevice:
     """One device process, lent to one candidate at a time."""
 
-    def __init__(self, pool: Pool, role: Role, limits: ChildLimits) -> None:
+    def __init__(self, pool: Pool, role: Role, limits: ChildLimits, gpu: dict[str, Any] | None = None) -> None:
+        """With `gpu` (name and index) the process has that GPU opened."""
         self.key = (role, limits)
         self.served = 0
         self._control, theirs = socket.socketpair()
-        self.child: Child = pool.spawn(role, limits, link=theirs)
+        seconds = START_SECONDS if gpu is None else OPEN_SECONDS
+        self.child: Child = pool.spawn(role, limits, link=theirs, device=gpu, start_seconds=seconds)
 
     def open(self, deadline: float, **header: Any) -> socket.socket:
         """Prepares the process for a new candidate; returns the candidate's end of its record stream.
@@ -79,8 +83,8 @@ class LentDevice:
 class Devices:
     """The idle device processes of a pool. Threads may share it."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, gpu: dict[str, Any] | None = None) -> None:
+        self._pool, self._gpu = pool, gpu
         self._lock = threading.Lock()
         self._idle: list[LentDevice] = []
 
@@ -94,7 +98,7 @@ class Devices:
             return found
         if found is not None:
             found.end()
-        return LentDevice(self._pool, role, limits)
+        return LentDevice(self._pool, role, limits, self._gpu)
 
     def give_back(self, device: LentDevice) -> None:
         """Keeps a process for the next candidate, after a judgement in which nothing unusual happened."""

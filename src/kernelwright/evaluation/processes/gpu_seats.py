@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from kernelwright.errors import HarnessError, TaskError
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
+from kernelwright.evaluation.processes.device_client import Devices
 from kernelwright.evaluation.processes.gpu_faults import Disturbed, Faults, opened
 from kernelwright.evaluation.processes.pool import Child, Pool
 from kernelwright.evaluation.tensor_bytes import TensorBytes
@@ -311,6 +312,8 @@ class Gpu:
         self._wanted, self._ordered = threading.Semaphore(0), 0
         """Spare runners to open, and the number that is spare or being opened; none before the first runner is asked
         for, since programs need none."""
+        self.live = Devices(pool, self.device)
+        """The processes that execute programs as they arrive."""
         self._closed = False
         self._makers = [threading.Thread(target=self._make, daemon=True) for _ in range(makers)]
         for thread in self._makers:
@@ -390,6 +393,7 @@ class Gpu:
                 for other in others:
                     other.close()
                 self._end_spares()
+                self.live.close()
             seat.key = key
             yield seat
         finally:
@@ -415,5 +419,6 @@ class Gpu:
         for thread in self._makers:
             thread.join(60)
         self._end_spares()
+        self.live.close()
         for seat in self._seats:
             seat.close()

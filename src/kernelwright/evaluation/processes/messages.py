@@ -380,6 +380,16 @@ class Traced(DeviceReport):
     trace: Trace = Trace()
 
 
+class LiveReport(DeviceReport):
+    """An answer of a live device. `outputs` are the dtypes and shapes of what a call returned."""
+
+    arch: _Text = ""
+    times: CallTimes = CallTimes(device_ms=0.0, issue_ms=0.0, slack_ms=0.0, hidden=False)
+    outputs: list[tuple[_Text, list[_Count]]] = Field(default=[], max_length=1000)
+    broken: bool = False
+    """True if the process can serve no other candidate."""
+
+
 class StrictTrial(_Facts):
     passed: bool
     max_abs_error: Annotated[float, Field(ge=0)] | None

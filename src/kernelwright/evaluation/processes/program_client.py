@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from kernelwright.backends.triton import triton_support
@@ -17,7 +18,7 @@ from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.candidate_client import Answered, CandidateClient
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
-from kernelwright.evaluation.processes.device_client import soon
+from kernelwright.evaluation.processes.device_client import Devices, soon
 from kernelwright.evaluation.processes.pool import Child, ChildLimits
 from kernelwright.evaluation.processes.roles import Role
 from kernelwright.evaluation.tensor_bytes import TensorBytes
@@ -27,6 +28,8 @@ from kernelwright.records import Finding
 
 UNBOUNDED = 1 << 60
 """A launch's bound on thread instructions where time alone is to bound it."""
+MOST_DRAWN = 1 << 30
+"""The most bytes of weights whose first values the constructor draws on the host."""
 OPEN_SECONDS = 20.0
 """Seconds that a device process may take to begin with a candidate on a busy machine."""
 
@@ -44,9 +47,11 @@ class ProgramClient(CandidateClient):
         options: EvalOptions | None = None,
         role: Role = "device",
         limits: ChildLimits | None = None,
+        devices: Devices | None = None,
     ) -> None:
         options = options or case.options
-        self.device = case.devices.take(role, limits or ChildLimits(memory_mb=options.memory_mb))
+        self._devices = devices or case.devices
+        self.device = self._devices.take(role, limits or ChildLimits(memory_mb=options.memory_mb))
         self.sound = False
         """True while the device process may serve another candidate afterwards."""
         try:
@@ -57,7 +62,6 @@ class ProgramClient(CandidateClient):
             self.device.end()
             raise
         self.sound = True
-        self._devices = case.devices
         super().__init__(case.candidate, case.reading, options, case.pool, case.builder, runner)
         self.seen = messages.DeviceReport()
         """The device process's last report."""
@@ -74,6 +78,7 @@ class ProgramClient(CandidateClient):
         nodes, tensors = data.packed(1)
         state = data.state()
         header = {"kind": "model", "values": nodes, "weight_seed": weight_seed, "keep": keep}
+        header["everywhere"] = self.live and on_the_device(state)
         described = [[name, t.dtype, list(t.shape)] for name, t in state]
         made = self._ask(messages.Matched, {**header, "state": described}, tensors, "in its constructor").facts
         given = tuple(t for _, t in state) if made.weights in ("names", "order") else ()
@@ -230,6 +235,12 @@ class ProgramClient(CandidateClient):
             self._devices.give_back(self.device)
         else:
             self.device.end()
+
+
+def on_the_device(state: Sequence[tuple[str, TensorBytes]]) -> bool:
+    """Tells whether a constructor makes its weights on the device: the judge's replace them, and drawing gigabytes on
+    the host would take its whole time."""
+    return sum(len(t.data) for _, t in state) > MOST_DRAWN
 
 
 def _count(tensor: TensorBytes) -> int:

@@ -30,6 +30,7 @@ Role = Literal[
     "device",
     "sampled_device",
     "tracing_device",
+    "live_device",
     "builder",
     "reader",
     "gpu_runner",
@@ -48,6 +49,7 @@ MODULES: dict[Role, str] = {
     "device": f"{_HERE}.program.executor",
     "sampled_device": f"{_HERE}.program.sampled",
     "tracing_device": f"{_HERE}.program.tracing",
+    "live_device": f"{_HERE}.program.live",
     "program": f"{_HERE}.candidate.program_runner",
     "gpu_runner": f"{_HERE}.candidate.gpu_runner",
     "replayer": f"{_HERE}.candidate.replayer",
@@ -56,9 +58,9 @@ MODULES: dict[Role, str] = {
     "baseline": f"{_HERE}.reference.baseline",
 }
 """The launch table: the module whose `serve` is the loop of each role. Nothing else here names those modules."""
-ON_DEVICE: frozenset[Role] = frozenset(("gpu_runner", "referee", "baseline", "replayer"))
+ON_DEVICE: frozenset[Role] = frozenset(("gpu_runner", "referee", "baseline", "replayer", "live_device"))
 """Roles whose loop works on a GPU."""
-LINKED: frozenset[Role] = frozenset(("handles", "device", "sampled_device", "tracing_device"))
+LINKED: frozenset[Role] = frozenset(("handles", "device", "sampled_device", "tracing_device", "live_device"))
 """Roles whose loop takes one end of a record stream."""
 PRELOADED: tuple[Role, ...] = (
     "oracle",
@@ -162,9 +164,6 @@ def serve(role: Role, channel_fd: int, level: str, device: Device | None = None,
     channel = Channel(socket.socket(fileno=channel_fd), TRUSTED_PAYLOAD)  # the judge is on the other side
     os.environ["OMP_NUM_THREADS"] = "1"
     loop = importlib.import_module(MODULES[role]).serve
-    if role in ON_DEVICE:
-        loop(channel, level, device)
-    elif role in LINKED:
-        loop(channel, level, socket.socket(fileno=link))
-    else:
-        loop(channel, level)
+    parts: list[Any] = [device] if role in ON_DEVICE else []
+    parts += [socket.socket(fileno=link)] if role in LINKED else []
+    loop(channel, level, *parts)

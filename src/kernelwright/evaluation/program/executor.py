@@ -5,18 +5,17 @@ outputs. The judge writes inputs and weights here and reads outputs and facts fr
 addresses.
 
 Messages of the judge: `open` (limits and the rule), `inputs`, `weights`, `finish`, `moved`. Records of the candidate:
-see `_RECORDS`. A record that makes no sense, or names memory that the candidate does not have, is a fault of the
-candidate.
+see `ProgramDevice.records`. A record that makes no sense, or names memory that the candidate does not have, is a fault
+of the candidate.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import select
 import socket
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -50,6 +49,28 @@ class NotDecided(DeviceError):
 class ProgramDevice:
     """The memory, the programs and the facts of one candidate."""
 
+    records: ClassVar[dict[str, str]] = {
+        "alloc": "_alloc",
+        "free": "_free",
+        "integers": "_integers",
+        "op": "_op",
+        "value": "_value",
+        "shaped": "_shaped",
+        "fetch": "_fetch",
+        "download": "_download",
+        "upload": "_upload",
+        "fill": "_fill",
+        "copy": "_copy",
+        "seed": "_seed",
+        "module": "_module",
+        "launch": "_launch",
+        "sync": "_sync",
+        "count": "_count",
+    }
+    """The methods by the kind of record that they execute."""
+    answering: ClassVar[frozenset[str]] = frozenset(("value", "shaped", "fetch", "download", "module", "sync", "count"))
+    """The kinds of records that get an answer."""
+
     def __init__(self) -> None:
         self.blocks = DeviceMemory(1 << 30)
         self.runtime: MachineRuntime | SampledMachine = MachineRuntime(self.blocks)
@@ -61,6 +82,13 @@ class ProgramDevice:
         self._in_variables = memory.CONSTANT
         """The most suspicious label of what was copied into variables of device code."""
         self._copies: Copies = []
+        self.answers: dict[str, Callable[[Frame], Any]] = {
+            "inputs": self.inputs,
+            "weights": self.weights,
+            "moved": lambda _message: self.moved(),
+            "finish": self.finish,
+        }
+        """The answers to the judge's messages beside `open` and `forget`: facts, or facts and tensors."""
         self.stream: RecordStream
 
     def open(self, header: dict[str, Any]) -> None:
@@ -204,8 +232,8 @@ class ProgramDevice:
     def execute(self, record: StreamRecord) -> None:
         """Executes one record. What is wrong with it becomes the call's fault."""
         self.glue.work.records += 1
-        handler = _RECORDS.get(record.kind)
-        answers = record.kind in _ANSWERING
+        handler = self.records.get(record.kind)
+        answers = record.kind in self.answering
         if self.error and not answers:
             return
         try:
@@ -282,7 +310,7 @@ class ProgramDevice:
         """Sends a tensor's values to the host, in row-major order."""
         place = record.fields[0]
         tensor = self.blocks.view(place).resolve_conj().resolve_neg()
-        data = wire.pack_tensor(tensor).data
+        data = wire.pack_tensor(tensor.cpu()).data
         self._downloaded(place[0], len(data))
         self._answer(parts=(bytes(data),))
 
@@ -292,7 +320,7 @@ class ProgramDevice:
         if variable is None:
             self.blocks.holding(address, nbytes)
         self._downloaded(address, nbytes)
-        self._answer(parts=(ctypes.string_at(address, nbytes),))
+        self._answer(parts=(self.blocks.read(address, nbytes),))
 
     def _downloaded(self, address: int, nbytes: int) -> None:
         work, block = self.glue.work, self.blocks.at(address)
@@ -308,12 +336,12 @@ class ProgramDevice:
         if work.reads:
             work.uploads += len(data) // 4
         self._write(address, len(data), memory.HOST if work.reads else memory.CONSTANT)
-        ctypes.memmove(address, bytes(data), len(data))
+        self.blocks.put(address, data)
 
     def _fill(self, record: StreamRecord) -> None:
         address, value, nbytes = map(int, record.fields)
         self._write(address, nbytes, memory.CONSTANT)
-        ctypes.memset(address, value & 0xFF, nbytes)
+        self.blocks.fill(address, value & 0xFF, nbytes)
 
     def _copy(self, record: StreamRecord) -> None:
         to, source, nbytes = map(int, record.fields)
@@ -323,7 +351,7 @@ class ProgramDevice:
             self.glue.keep_sources([place])
             labels = moved_labels.moved(self.blocks.written(source, nbytes))
         self._write(to, nbytes, labels)
-        ctypes.memmove(to, source, nbytes)
+        self.blocks.copy(to, source, nbytes)
 
     def _write(self, address: int, nbytes: int, labels: np.ndarray | int) -> None:
         """Labels a range that is about to be written, of memory or of a variable of device code."""
@@ -405,37 +433,17 @@ def _finding(cause: str, text: str) -> dict[str, Any]:
     return {"rule": rule, "evidence": text, "severity": "fault", "kernel": "", "line": None}
 
 
-_RECORDS: dict[str, str] = {
-    "alloc": "_alloc",
-    "free": "_free",
-    "integers": "_integers",
-    "op": "_op",
-    "value": "_value",
-    "shaped": "_shaped",
-    "fetch": "_fetch",
-    "download": "_download",
-    "upload": "_upload",
-    "fill": "_fill",
-    "copy": "_copy",
-    "seed": "_seed",
-    "module": "_module",
-    "launch": "_launch",
-    "sync": "_sync",
-    "count": "_count",
-}
-"""Methods of `ProgramDevice` by the kind of record that they execute."""
-_ANSWERING = frozenset(("value", "shaped", "fetch", "download", "module", "sync", "count"))
-
-
 def serve(channel: Channel, level: str, link: socket.socket) -> None:
     """Executes records and answers the judge until it closes the channel."""
     serve_devices(channel, level, link, ProgramDevice)
 
 
-def serve_devices(channel: Channel, level: str, control: socket.socket, kind: type[ProgramDevice]) -> None:
+def serve_devices(
+    channel: Channel, level: str, control: socket.socket, kind: Callable[[], ProgramDevice], launch_ms: float = 0.0
+) -> None:
     """Serves one candidate after the other, each with a device and a record stream of its own. The judge sends the
     stream's descriptor through `control` before it sends `open`."""
-    channel.send({"kind": "ready", "level": level})
+    channel.send({"kind": "ready", "level": level, "launch_ms": launch_ms})
     device = kind()
     poll = select.poll()
     poll.register(channel, select.POLLIN)
@@ -477,14 +485,9 @@ def _obey(device: ProgramDevice, channel: Channel, message: Frame) -> None:
         elif message.kind == "forget":
             device.forget()
             answer = {}
-        elif message.kind == "inputs":
-            answer = device.inputs(message)
-        elif message.kind == "weights":
-            answer = device.weights(message)
-        elif message.kind == "moved":
-            answer, tensors = device.moved()
         else:
-            answer, tensors = device.finish(message)
+            made = device.answers[message.kind](message)
+            answer, tensors = made if isinstance(made, tuple) else (made, [])
     except StreamClosed:
         answer = {"problem": "the candidate closed the record stream", **device.state()}
     except (BadAddress, OutOfMemory, RuntimeError, ValueError, KeyError, TypeError) as error:

@@ -86,6 +86,9 @@ class Glue:
     """The operators of one candidate. `rule` decides which run; `fresh_weights` is true until the first call on new
     weights has ended."""
 
+    element_labels = True
+    """False where one label for each tensor is enough."""
+
     def __init__(self, blocks: DeviceMemory, rule: LibraryRule = "from_scratch") -> None:
         self.blocks = blocks
         self.rule = rule
@@ -120,7 +123,8 @@ class Glue:
         if moved:
             self.keep_sources([p for p in places if not any(p is w for w in written)])
         call = self.execute(function, arguments, results, parts)
-        move = Move(name.split(".")[0], function, args, call, places, labels) if moved and call else None
+        follows = moved and call is not None and self.element_labels
+        move = Move(name.split(".")[0], function, args, call, places, labels) if follows and call else None
         for place in results:
             if place is not None:
                 spread = moved_labels.result(self.blocks, move, place[2]) if move is not None else None
@@ -136,7 +140,7 @@ class Glue:
         """Executes an operator, and copies its new tensors to their places."""
         args, kwargs = arguments
         host = self._host(parts)
-        plain = decode(args, self.blocks.view, host)
+        plain = decode(args, self.blocks.view, host, self.blocks.device)
         named = {k: self._named(k, v, host) for k, v in kwargs.items() if k != "pin_memory"}
         with torch.no_grad():
             made = function(*plain, **named)
@@ -219,7 +223,7 @@ class Glue:
         moved = {} if self.blocks.sparse else self.blocks.moved
         for address, inputs in moved.items():
             kept = self.work.moved
-            kept.keep(kept.inputs if inputs else kept.carried, self.blocks.blocks[address].flat)
+            kept.keep(kept.inputs if inputs else kept.carried, self.blocks.flat(self.blocks.blocks[address]))
         moved.clear()
 
     def _host(self, parts: Sequence[bytearray]) -> Callable[[list[Any]], torch.Tensor]:
@@ -238,7 +242,7 @@ class Glue:
     def _named(self, key: str, value: Any, host: Callable[[list[Any]], torch.Tensor]) -> Any:
         if key == "generator":
             return self._generator(value)
-        return decode(value, self.blocks.view, host)
+        return decode(value, self.blocks.view, host, self.blocks.device)
 
     def _generator(self, value: Any) -> torch.Generator | None:
         """Returns the generator that stands for one of the candidate's: it has the seed of that one's first use."""
@@ -247,7 +251,7 @@ class Glue:
         number, seed = value
         key = f"{number}:{seed}"
         if key not in self._generators:
-            self._generators[key] = torch.Generator().manual_seed(int(seed))
+            self._generators[key] = torch.Generator(self.blocks.device).manual_seed(int(seed))
         return self._generators[key]
 
 

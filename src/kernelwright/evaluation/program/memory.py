@@ -122,6 +122,9 @@ class Block:
 class DeviceMemory:
     """All blocks of one candidate, by address."""
 
+    device = "cpu"
+    """The device of tensors over the memory, as torch names it."""
+
     def __init__(self, limit: int, sparse: bool = False) -> None:
         """`limit` bounds the bytes of all blocks together. `sparse` memory is reserved on touch, not poisoned, and has
         one label a block."""
@@ -142,18 +145,28 @@ class DeviceMemory:
             raise BadAddress(f"{nbytes} bytes at {address:#x} overlap others")
         if self.used + nbytes > self.limit:
             raise OutOfMemory(f"the call needs more than {self.limit >> 20} MB of device memory")
-        _map(address, _rounded(nbytes))
         block = Block(address, nbytes, name, label)
-        block.flat = torch.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype=torch.uint8)
-        if label == UNWRITTEN and not self.sparse:
-            ctypes.memset(address, POISON, nbytes)
-        if label == UNWRITTEN and self.sparse:
-            block.shadow = Shadow(nbytes, self.sparse)
+        self._begin(block)
         self.blocks[address] = block
         bisect.insort(self._starts, address)
         self.used += nbytes
         self._table = None
         return block
+
+    def _begin(self, block: Block) -> None:
+        """Maps the memory of a block, poisoned where nothing is written yet."""
+        _map(block.address, _rounded(block.nbytes))
+        memory = (ctypes.c_char * block.nbytes).from_address(block.address)
+        block.flat = torch.frombuffer(memory, dtype=torch.uint8)
+        if block.label == UNWRITTEN and not self.sparse:
+            ctypes.memset(block.address, POISON, block.nbytes)
+        if block.label == UNWRITTEN and self.sparse:
+            block.shadow = Shadow(block.nbytes, self.sparse)
+
+    def _end(self, block: Block) -> None:
+        """Unmaps the memory of a block."""
+        block.flat = torch.empty(0, dtype=torch.uint8)
+        _libc().munmap(ctypes.c_void_p(block.address), ctypes.c_size_t(_rounded(block.nbytes)))
 
     def given(self, nbytes: int, name: str, label: int = GIVEN) -> Block:
         """Maps a block at an address that the device process chooses."""
@@ -168,9 +181,8 @@ class DeviceMemory:
         block = self.blocks.pop(address, None)
         if block is None:
             return False
-        block.flat = torch.empty(0, dtype=torch.uint8)
         self.moved.pop(address, None)
-        _libc().munmap(ctypes.c_void_p(address), ctypes.c_size_t(_rounded(block.nbytes)))
+        self._end(block)
         self._starts.remove(address)
         self.used -= block.nbytes
         self._table = None
@@ -199,16 +211,38 @@ class DeviceMemory:
         address, dtype, sizes, strides, offset, bits = place
         kind = dtype_of(dtype)
         if 0 in sizes:
-            return torch.empty_strided(tuple(sizes), tuple(strides), dtype=kind)
+            return torch.empty_strided(tuple(sizes), tuple(strides), dtype=kind, device=self.device)
         block = self.holding(address, 1)
         if not kind.is_floating_point:
             block.floating = False
         first, odd = divmod(address - block.address, kind.itemsize)
         if odd:
             raise BadAddress(f"a tensor of {dtype} at {address:#x} is not aligned")
-        tensor = _typed(block.flat, kind).as_strided(sizes, strides, first + offset)
+        tensor = _typed(self.flat(block), kind).as_strided(sizes, strides, first + offset)
         tensor = tensor.conj() if bits & 1 else tensor
         return torch._neg_view(tensor) if bits & 2 else tensor
+
+    def flat(self, block: Block) -> torch.Tensor:
+        """Returns the bytes of a block."""
+        return block.flat
+
+    # Bytes at addresses, which the caller has checked.
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Returns a copy of bytes."""
+        return ctypes.string_at(address, nbytes)
+
+    def put(self, address: int, data: bytes | bytearray) -> None:
+        """Writes bytes of the host."""
+        ctypes.memmove(address, bytes(data), len(data))
+
+    def fill(self, address: int, value: int, nbytes: int) -> None:
+        """Sets bytes to one value."""
+        ctypes.memset(address, value, nbytes)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copies bytes to another address of the device."""
+        ctypes.memmove(to, source, nbytes)
 
     def labels(self, place: Place) -> torch.Tensor:
         """Returns the label of each element at a place: the most suspicious of its bytes', `UNWRITTEN` if any is that.
@@ -249,7 +283,7 @@ class DeviceMemory:
         block.others += math.prod(sizes) * size
         given = labels if isinstance(labels, int) else labels.numpy()
         if self.sparse:
-            block.suspect(given)
+            self._suspect(block, given, _covers(block, sizes, strides, first, size))
         elif isinstance(given, int) and _covers(block, sizes, strides, first, size):
             block.mark(given)
         else:
@@ -263,7 +297,7 @@ class DeviceMemory:
         block.others += nbytes
         at = address - block.address
         if self.sparse:
-            block.suspect(labels)
+            self._suspect(block, labels, nbytes == block.nbytes)
             if block.shadow is not None:
                 block.shadow.mark(at, nbytes)
         elif isinstance(labels, int) and nbytes == block.nbytes:
@@ -272,6 +306,10 @@ class DeviceMemory:
             shadow = block.begin_write(at, _any_unwritten(labels))
             shadow.copy_from(at, labels if not isinstance(labels, int) else np.full(nbytes, labels, np.uint8))
         self._note_moved(block, labels)
+
+    def _suspect(self, block: Block, labels: np.ndarray | int, whole: bool) -> None:
+        """Labels a block of sparse memory, `whole` or in part, by the strongest label of its bytes."""
+        block.suspect(labels)
 
     def _note_moved(self, block: Block, labels: np.ndarray | int) -> None:
         """Notes a block whose labels have changed, and whether operators have moved anything there."""

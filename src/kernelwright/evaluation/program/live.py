@@ -1,0 +1,378 @@
+"""The live device: executes a candidate's records on a GPU as they arrive, whatever the values say.
+
+It is for programs that depend on values: the host waits for a number and goes on by it. The candidate's process holds
+handles here, too. Values go to it only where it asks for them, and are counted. The referee shares a block of memory
+with this process: inputs come from there, and outputs go there.
+
+What kernels store cannot be seen on a GPU. A launch labels each block that it was given, or that a table leads to which
+the host has uploaded. A block that operators or the host have made stays theirs if a watched launch leaves it as it is.
+
+Messages of the judge beside those of `executor`: `exchange` (opens the referee's block), `code` (device code built for
+the card). `inputs` and `finish` name slots of the block.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+
+from kernelwright.backends.device_addresses import HIGH, LOW, is_device
+from kernelwright.backends.gpu import GpuRuntime, architecture
+from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
+from kernelwright.errors import DeviceError
+from kernelwright.evaluation.device import devices, host_driver
+from kernelwright.evaluation.device.card import Card
+from kernelwright.evaluation.device.devices import Device
+from kernelwright.evaluation.device.timed_calls import TimedCalls
+from kernelwright.evaluation.processes import wire
+from kernelwright.evaluation.processes.channel import Channel, Frame
+from kernelwright.evaluation.program import memory, origins
+from kernelwright.evaluation.program.executor import MAX_MODULES, ProgramDevice, serve_devices
+from kernelwright.evaluation.program.forms import Place
+from kernelwright.evaluation.program.glue import Glue
+from kernelwright.evaluation.program.live_memory import LiveMemory
+from kernelwright.evaluation.program.machine_runtime import MachineRuntime
+from kernelwright.evaluation.program.memory import GIVEN_LOW, BadAddress, Block
+from kernelwright.evaluation.program.stream import StreamRecord
+from kernelwright.machine import LaunchAttributes, driver
+from kernelwright.tasks import draws
+
+SUSPECT = (memory.GLUE, memory.HOST, memory.MOVED)
+"""Labels that a block keeps if a watched launch leaves it unchanged."""
+MOST_MARKS = 100_000
+"""The most points in time that a candidate may record."""
+BETWEEN_CALLS = frozenset(("alloc", "free", "integers"))
+"""Records that may follow the end of a call, until the next one begins or a model is constructed."""
+
+
+def card_of(device: Device) -> Card:
+    """Returns the card behind a device. Raises `DeviceError`."""
+    firsts = (LOW, GIVEN_LOW)
+    if device.name == "cuda":
+        return Card(driver.load(), devices.bytes_at, "cuda", firsts)
+    return Card(host_driver.HostDriver(), host_driver.view, "cpu", firsts)
+
+
+def _no_builds(_request: BuildRequest) -> BuildResult:
+    return BuildResult("compile_error", log="a device builds nothing")
+
+
+class LiveGlue(Glue):
+    """Runs operators on the card, and labels each tensor as a whole."""
+
+    element_labels = False
+
+
+class LiveDevice(ProgramDevice):
+    """The memory, the device code and the facts of one candidate on a GPU."""
+
+    records: ClassVar[dict[str, str]] = {**ProgramDevice.records, "end": "_end", "mark": "_mark", "elapsed": "_elapsed"}
+    answering: ClassVar[frozenset[str]] = ProgramDevice.answering | {"mark", "elapsed"}
+
+    def __init__(self, device: Device, card: Card) -> None:
+        super().__init__()
+        self.place, self.card = device, card
+        self.blocks = self.live = LiveMemory(HIGH - LOW, card)
+        self.calls = TimedCalls(device)
+        self.codes: dict[str, tuple[str, str | None]] = {}
+        """PTX and machine code by the name that records use."""
+        self.broken = False
+        """True after a fault that the GPU's context does not survive."""
+        self._held: list[Block] = []
+        self._places: list[Place] = []
+        self._tables: dict[int, set[int]] = {}
+        """The blocks that addresses uploaded into a block lead to, by address."""
+        self._changed: frozenset[int] = frozenset()
+        """The blocks of inputs that the reference changes."""
+        self._watched = self._timed = False
+        self._phase: Literal["setup", "call", "ended"] = "setup"
+        self._waited = 0.0
+        self._launches: dict[str, int] = {}
+
+    def open(self, header: dict[str, Any]) -> None:
+        """Sets the library rule."""
+        cuda = self.place.name == "cuda"
+        self.blocks = self.live = LiveMemory(HIGH - LOW, self.card)
+        self.runtime: Any = GpuRuntime(_no_builds) if cuda else MachineRuntime(self.blocks)
+        self.glue = LiveGlue(self.blocks, header["rule"])
+        self.answers |= {"exchange": self.exchange, "code": self.code, "setup": self.setup}
+
+    # The judge's messages.
+
+    def exchange(self, message: Frame) -> dict[str, Any]:
+        """Opens the block that the referee shares, or closes it; tells the architecture to build device code for."""
+        self.calls.exchange(message.header["handle"], message.header["nbytes"])
+        return {"arch": architecture() if self.place.name == "cuda" else ""}
+
+    def setup(self, _message: Frame) -> dict[str, Any]:
+        """Lets the constructor of a model work on the device."""
+        self._phase = "setup"
+        return {}
+
+    def code(self, message: Frame) -> dict[str, Any]:
+        """Takes device code that a builder has made for the card, before a record names it."""
+        header = message.header
+        if len(self.codes) < MAX_MODULES:
+            self.codes[header["name"]] = header["ptx"], header["cubin"]
+        return {}
+
+    def inputs(self, message: Frame) -> dict[str, Any]:
+        """Copies the inputs of one slot into memory of the candidate; returns their places. A call that is timed
+        begins here."""
+        self._drain()
+        header = message.header
+        if header["fresh"]:
+            self.calls.refresh()
+        before, forms = self._held, header["forms"]
+        shared = [self.calls.view(header["slot"] * header["stride"], *place) for place in header["inputs"]]
+        reused = header["reuse"] and [b.nbytes for b in before] == [len(m) for m in shared]
+        if not reused:
+            self._held = [self.live.given(len(m), f"input {k}") for k, m in enumerate(shared)]
+            for block in before:  # afterwards, so that addresses change from call to call
+                self.live.free(block.address)
+        for block, source in zip(self._held, shared, strict=True):
+            self.live.flat(block)[: len(source)].copy_(source)
+            block.mark(memory.GIVEN)
+        self._places = [
+            [
+                self._held[f["memory"]].address if f["nbytes"] else 0,
+                f["dtype"],
+                f["shape"],
+                f["strides"],
+                f["offset"],
+                0,
+            ]
+            for f in forms
+        ]
+        self._changed = frozenset(self._places[k][0] for k in header["changed"])
+        self._begin_call(header)
+        return {"places": self._places, "rooms": [self._room(p) for p in self._places]}
+
+    def _room(self, place: Place) -> int:
+        return self.live.holding(place[0], 1).nbytes if place[0] else 0
+
+    def _begin_call(self, header: dict[str, Any]) -> None:
+        self.error = ""
+        self.glue.begin()
+        self.runtime.begin_call(header["call_seed"])
+        draws.seed_all(header["call_seed"])
+        self._watched, self._timed, self._phase = header["watch"], not header["watch"], "call"
+        self._waited, self._launches = 0.0, {}
+        self.live.poisoned = self._watched
+        self.live.poison_free()
+        self.place.poison_chip()
+        if self._timed:
+            self.place.begin()
+
+    def finish(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
+        """Waits for the call; copies the tensors at the given places into the slot, and returns the call's facts."""
+        self._drain()
+        header = message.header
+        if header["places"] is None:
+            return self.report(self.runtime.end_call(), []), []
+        if self._phase != "ended":
+            self._end_call()
+        times = self._settled()
+        facts = self.runtime.end_call()
+        self.glue.fresh_weights = False
+        self.live.poisoned = True
+        found = {} if self.error else self._handed_back(header)
+        report = self.report(facts, found.pop("mutated", []))
+        return {**report, **found, "times": dataclasses.asdict(times), "broken": self.broken}, []
+
+    def _settled(self) -> devices.Times:
+        """Waits for the device; a fault of an earlier launch is the call's."""
+        try:
+            self.card.wait()
+            return self.place.times() if self._timed else devices.Times(0.0, 0.0, 0.0, False)
+        except (DeviceError, RuntimeError) as error:  # torch's errors of the device, too
+            self._broke(error)
+            return devices.Times(0.0, 0.0, 0.0, False)
+
+    def _broke(self, error: BaseException) -> None:
+        self.broken = self.place.name == "cuda"
+        self.error = self.error or str(error)[:2000]
+
+    def _handed_back(self, header: dict[str, Any]) -> dict[str, Any]:
+        """Copies outputs into the shared block; returns their forms, who made them, and inputs with other values."""
+        places = [*header["places"], *(self._places[k] for k in header["changed"])]
+        tensors = [self._output(p)[1] for p in places]
+        forms = [[wire.dtype_name(t.dtype), list(t.shape)] for t in tensors]
+        base = header["slot"] * header["stride"]
+        if forms == [[dtype, shape] for _, dtype, shape in header["outputs"]]:
+            for place, tensor in zip(header["outputs"], tensors, strict=True):
+                self.calls.view(base, *place).copy_(tensor)
+        mutated: list[int] = []
+        if self._watched:
+            shared = [self.calls.view(base, *place) for place in header["inputs"]]
+            given = zip(self._held, shared, strict=True)
+            other = {b.address for b, m in given if not torch.equal(self.live.flat(b)[: len(m)], m)}
+            mutated = [k for k, place in enumerate(self._places) if place[0] in other]
+        self.place.synchronize()
+        return {"outputs": forms, "mutated": mutated, "origins": [origins.of(self.blocks, p) for p in places]}
+
+    def report(self, facts: Any, mutated: list[int]) -> dict[str, Any]:
+        """Returns the facts of the call that ended. A kernel's stores are not measured on a GPU."""
+        told = super().report(facts, mutated)
+        counts = [{"kernel": name, "count": count} for name, count in self._launches.items()]
+        told["facts"] = {"launches": counts, "written": {"0": 1} if counts else {}}
+        return told
+
+    def forget(self) -> None:
+        """Returns all memory to the GPU, and closes the stream and the referee's block."""
+        self.calls.exchange("", 0)
+        self.codes.clear()
+        if self.place.name == "cuda":
+            for program in self.modules.values():
+                cast(driver.LoadedModule, program).unload()
+        super().forget()
+
+    # The candidate's records.
+
+    def execute(self, record: StreamRecord) -> None:
+        """Executes one record. Work between calls, when no clock runs, is a fault."""
+        if self._phase == "ended" and record.kind not in BETWEEN_CALLS and not self.error:
+            self.error = f"a record of kind {record.kind[:40]!r} between calls"
+            self.runtime.findings.append(_forged(self.error))
+        super().execute(record)
+
+    def _end(self, _record: StreamRecord) -> None:
+        self._end_call()
+
+    def _end_call(self) -> None:
+        self._phase = "ended"
+        if self._timed:
+            self.place.end(self._waited)
+
+    def _module(self, record: StreamRecord) -> None:
+        """Loads device code that a builder has made; the answer describes its kernels and variables."""
+        name = hashlib.sha256(bytes(record.parts[0])).hexdigest()
+        if name not in self.codes:
+            raise KernelBuildFailed("it loads device code that was not built for it")
+        ptx, cubin = self.codes[name]
+        source = bytes(record.parts[1]).decode("utf-8", "replace")
+        program = self.runtime.program(BuildResult("ok", ptx=ptx, cubin=cubin, device_source=source))
+        self.modules[name] = program
+        kernels = [[k.name, k.params, k.static_shared, k.max_threads] for k in program.kernels.values()]
+        self._answer(kernels, program.variables())
+
+    def _launch(self, record: StreamRecord) -> None:
+        module, kernel, grid, block, shared, args, own_shared, cooperative, cluster = record.fields
+        program = self.modules[module]
+        if kernel not in program.kernels:
+            raise BadAddress(f"the module has no kernel {str(kernel)[:100]!r}")
+        packed = [bytes.fromhex(a) for a in args]
+        if [len(data) for data in packed] != [size for size, _ in program.kernels[kernel].params]:
+            raise BadAddress(f"the arguments of {str(kernel)[:100]!r} do not fit its parameters")
+        given = self._reached(packed)
+        before = self._suspects(given)
+        attributes = LaunchAttributes(bool(cooperative), tuple(cluster) if cluster else None)
+        self._launches[kernel] = self._launches.get(kernel, 0) + 1
+        self.runtime.launch(
+            program,
+            kernel,
+            grid,
+            block,
+            int(shared),
+            [self.card.translated(data) for data in packed],
+            own_shared=bool(own_shared),
+            attributes=attributes,
+        )
+        for one in given:
+            unchanged = one.address in before and torch.equal(before[one.address], self.live.flat(one))
+            if not unchanged and (not one.given or one.address in self._changed):
+                one.mark(memory.KERNEL)
+
+    def _suspects(self, given: list[Block]) -> dict[int, torch.Tensor]:
+        """Returns copies of the blocks that others than kernels have made, by address, if the call is watched."""
+        if not self._watched:
+            return {}
+        return {one.address: self.live.flat(one).clone() for one in given if one.label in SUSPECT and not one.given}
+
+    def _reached(self, packed: list[bytes]) -> list[Block]:
+        """Returns the blocks to which addresses among arguments lead, and those to which tables in them lead."""
+        waiting = [address for data in packed for address in _addresses(data)]
+        found: dict[int, Block] = {}
+        while waiting:
+            address = waiting.pop()
+            block = self.live.at(address) or self.live.at(address - 1)
+            if block is not None and block.address not in found:
+                found[block.address] = block
+                waiting += self._tables.get(block.address, ())
+        return list(found.values())
+
+    def _upload(self, record: StreamRecord) -> None:
+        address, data = int(record.fields[0]), bytes(record.parts[0])
+        super()._upload(record)
+        block = self.live.at(address)
+        led = set(_addresses(data)) if block is not None else set()
+        if block is not None and led:
+            self._tables.setdefault(block.address, set()).update(led)
+
+    def _free(self, record: StreamRecord) -> None:
+        self._tables.pop(int(record.fields[0]), None)
+        super()._free(record)
+
+    def _variable(self, address: int, nbytes: int) -> Any:
+        return None if is_device(address) else super()._variable(address, nbytes)
+
+    def _value(self, record: StreamRecord) -> None:
+        self._waiting(super()._value, record)
+
+    def _fetch(self, record: StreamRecord) -> None:
+        self._waiting(super()._fetch, record)
+
+    def _download(self, record: StreamRecord) -> None:
+        self._waiting(super()._download, record)
+
+    def _sync(self, record: StreamRecord) -> None:
+        self._waiting(lambda _record: self.card.wait(), record)
+        self._answer()
+
+    def _waiting(self, act: Any, record: StreamRecord) -> None:
+        """Executes a record that waits for the device. Its fault ends this process's use of the GPU."""
+        began = time.perf_counter()
+        try:
+            act(record)
+        except (DeviceError, torch.AcceleratorError) as error:
+            self._broke(error)
+            raise DeviceError(str(error)) from error
+        finally:
+            self._waited += time.perf_counter() - began
+
+    def _mark(self, _record: StreamRecord) -> None:
+        """Records the present point of the device's work; the answer is its number."""
+        number = self.card.mark()
+        if number > MOST_MARKS:
+            raise BadAddress(f"more than {MOST_MARKS} events")
+        self._answer(number)
+
+    def _elapsed(self, record: StreamRecord) -> None:
+        first, second = map(int, record.fields)
+        self._waiting(lambda _record: self._answer(self.card.elapsed(first, second)), record)
+
+
+def _addresses(data: bytes) -> Iterator[int]:
+    """Yields the aligned words among bytes that are addresses of the device."""
+    for at in range(0, len(data) - 7, 8):
+        word = int.from_bytes(data[at : at + 8], "little")
+        if is_device(word):
+            yield word
+
+
+def _forged(text: str) -> dict[str, Any]:
+    return {"rule": "bad-record", "evidence": text, "severity": "fault", "kernel": "", "line": None}
+
+
+def serve(channel: Channel, level: str, device: Device, control: socket.socket) -> None:
+    """Executes records and answers the judge until it closes the channel."""
+    draws.home = device.name
+    made = functools.partial(LiveDevice, device, card_of(device))
+    serve_devices(channel, level, control, made, device.launch_ms)

@@ -1,0 +1,143 @@
+"""Candidates whose programs depend on values, judged on a GPU by executing their records as they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.records import Candidate, Evaluation, SourceFile, Task
+
+TASK = """
+import torch
+import torch.nn as nn
+rows, cols = 24, 40
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+    def forward(self, x):
+        return torch.relu(x) * self.scale
+def get_inputs():
+    return [torch.randn(rows, cols)]
+def get_init_inputs():
+    return [cols]
+"""
+CANDIDATE = '''
+import torch
+import torch.nn as nn
+from kernelwright.cuda import Module
+kernels = Module(r"""
+extern "C" __global__ void scaled_relu(const float* x, const float* s, float* y, int rows, int cols) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows * cols) y[i] = {wrong} fmaxf(x[i], 0.f) * s[i % cols];
+}}
+extern "C" __global__ void part(const float* x, const float* s, float* y, int rows, int cols, int first) {{
+  int i = first + blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows * cols) y[i] = fmaxf(x[i], 0.f) * s[i % cols];
+}}
+extern "C" __global__ void counted(const float* x, int* n, int count) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count && x[i] > 0.f) atomicAdd(n, 1);
+}}
+extern "C" __global__ void touched(float* y) {{ }}
+""")
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+        self.kept, self.calls = None, 0
+    def launched(self, name, x, y, rows, *more):
+        cols = self.scale.numel()
+        getattr(kernels, name)[(rows * cols + 127) // 128, 128](x, self.scale, y, rows, cols, *more)
+        return y
+    def forward(self, x):
+        rows = x.shape[0]
+        {body}
+'''
+PLAIN = "return self.launched('scaled_relu', x, torch.empty_like(x), rows)"
+
+
+@pytest.fixture(scope="module")
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    options = EvalOptions(timing_seconds=0.05, trials=2, timeout=20, live=True)
+    with Evaluator(options, device="cpu", pool=pool) as made:
+        yield made
+
+
+def candidate(body: str, wrong: str = "") -> Candidate:
+    text = CANDIDATE.format(body=body.replace("\n", "\n        "), wrong=wrong)
+    return Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")
+
+
+def judged(evaluator: Evaluator, body: str, wrong: str = "") -> Evaluation:
+    task = Task(task_id="scaled-relu", source=TASK, policy="from_scratch")
+    return evaluator.evaluate(task, candidate(body, wrong))
+
+
+def told(found: Evaluation) -> tuple[str, str, str, str]:
+    return found.verdict, found.environment.road, found.environment.replayed, found.reason
+
+
+LIVE = {
+    "a branch by a value": "if x[0].cpu()[0] > 1e9: return x\n" + PLAIN,
+    "a value by item": "n = x[0, 0].item()\nassert n == n\n" + PLAIN,
+    "a grid by a value": (
+        "n = torch.zeros(1, dtype=torch.int32, device=x.device)\n"
+        "kernels.counted[(x.numel() + 127) // 128, 128](x, n, x.numel())\n"
+        "y = torch.zeros_like(x)\nleft = int(n.item())\nassert 0 <= left <= x.numel()\n"
+        "kernels.scaled_relu[max((x.numel() + 127) // 128, left // 128), 128](x, self.scale, y, rows, x.shape[1])\n"
+        "return y"
+    ),
+    "a loop": (
+        "y = torch.empty_like(x)\nfirst = torch.zeros(1, dtype=torch.int32, device=x.device)\n"
+        "while first.item() < x.numel():\n"
+        "    kernels.part[1, 128](x, self.scale, y, rows, x.shape[1], int(first.item()))\n"
+        "    first += 128\n"
+        "return y"
+    ),
+    "other launches from call to call": "self.calls += 1\ny = torch.empty_like(x)\n"
+    "for _ in range(self.calls): self.launched('scaled_relu', x, y, rows)\nreturn y",
+}
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_program_that_depends_on_values_goes_live(evaluator: Evaluator, name: str) -> None:
+    found = judged(evaluator, LIVE[name])
+    assert told(found)[:2] == ("correct", "program") and "live: " in found.environment.replayed, told(found)
+    assert found.timing is not None and found.timing.speedup and found.environment.issue_ms is not None
+    assert found.launches
+
+
+CHEATS = {
+    "all values on the host": (
+        "y = (torch.relu(x.cpu()) * self.scale.cpu()).to(x.device)\nkernels.touched[1, 1](y)\nreturn y",
+        "rejected",
+    ),
+    "host values in large steps": (
+        "if x[0, 0].item() < 1e9:\n    h = x.cpu()\ny = torch.empty_like(x)\ny.copy_(torch.relu(h) * self.scale.cpu())\n"
+        "return self.launched('scaled_relu', x, y, rows)",
+        "rejected",
+    ),
+    "an operator of torch": ("x[0, 0].item()\nkernels.touched[1, 1](x)\nreturn torch.relu(x) * self.scale", "rejected"),
+    "a library": (
+        "x[0, 0].item()\ny = torch.mm(x, torch.eye(x.shape[1], device=x.device))\n"
+        "return self.launched('scaled_relu', y, torch.empty_like(x), rows)",
+        "rejected",
+    ),
+    "nothing": ("x[0, 0].item()\ny = torch.empty_like(x)\nkernels.touched[1, 1](y)\nreturn y", "wrong"),
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize("first", [True, False])
+def test_what_cheats_is_refused_live_too(evaluator: Evaluator, name: str, first: bool) -> None:
+    """Also where the functional machine was not asked before: the rules hold on the GPU itself."""
+    body, verdict = CHEATS[name]
+    task = Task(task_id="scaled-relu", source=TASK, policy="from_scratch")
+    options = evaluator.options.changed(program_first=first)
+    found = evaluator.evaluate(task, candidate(body), options)
+    assert found.verdict == verdict, told(found)
+    assert found.environment.road == "program" or verdict == "wrong", told(found)
