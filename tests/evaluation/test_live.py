@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kernelwright.backends.triton import triton_support
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
@@ -117,7 +118,8 @@ CHEATS = {
         "rejected",
     ),
     "host values in large steps": (
-        "if x[0, 0].item() < 1e9:\n    h = x.cpu()\ny = torch.empty_like(x)\ny.copy_(torch.relu(h) * self.scale.cpu())\n"
+        "h = x.cpu() if x[0, 0].item() < 1e9 else None\ny = torch.empty_like(x)\n"
+        "y.copy_(torch.relu(h) * self.scale.cpu())\n"
         "return self.launched('scaled_relu', x, y, rows)",
         "rejected",
     ),
@@ -141,3 +143,49 @@ def test_what_cheats_is_refused_live_too(evaluator: Evaluator, name: str, first:
     found = evaluator.evaluate(task, candidate(body), options)
     assert found.verdict == verdict, told(found)
     assert found.environment.road == "program" or verdict == "wrong", told(found)
+
+
+TRITON = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+@triton.autotune(configs=[triton.Config({"BLOCK": b}, num_warps=4) for b in (64, 256)], key=["n"])
+@triton.jit
+def tuned(x_ptr, s_ptr, y_ptr, n, cols, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x, s = tl.load(x_ptr + i, mask=i < n), tl.load(s_ptr + i % cols, mask=i < n)
+    tl.store(y_ptr + i, tl.maximum(x, 0.0) * s, mask=i < n)
+@triton.jit
+def described(x, s, y, ROWS: tl.constexpr, COLS: tl.constexpr):
+    at = [tl.program_id(0) * ROWS, tl.program_id(1) * COLS]
+    y.store(at, tl.maximum(x.load(at), 0.0) * s.load([at[1]])[None, :])
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+    def forward(self, x):
+        y, (rows, cols) = torch.empty_like(x), x.shape
+        {body}
+        return y
+"""
+CALLS = {
+    "tuned": "tuned[lambda m: (triton.cdiv(x.numel(), m['BLOCK']),)](x, self.scale, y, x.numel(), cols)",
+    "described": (
+        "two = [TensorDescriptor.from_tensor(t, [8, 32]) for t in (x, y)]; "
+        "one = TensorDescriptor.from_tensor(self.scale.detach(), [32]); "
+        "described[(triton.cdiv(rows, 8), triton.cdiv(cols, 32))](two[0], one, two[1], ROWS=8, COLS=32)"
+    ),
+    "clusters": ("tuned.fn[(triton.cdiv(x.numel(), 256),)](x, self.scale, y, x.numel(), cols, BLOCK=256, num_ctas=2)"),
+}
+
+
+@pytest.mark.skipif(not triton_support.installed(), reason="Triton is not installed")
+@pytest.mark.parametrize("name", CALLS)
+def test_triton_holds_no_values(evaluator: Evaluator, name: str) -> None:
+    text = TRITON.replace("{body}", CALLS[name])
+    made = Candidate(sources=(SourceFile(path="c.py", content=text),), language="triton")
+    found = evaluator.evaluate(Task(task_id="scaled-relu", source=TASK, policy="from_scratch"), made)
+    assert told(found)[:2] == ("correct", "program"), told(found)
+    assert ("live: " in found.environment.replayed) == (name == "tuned"), told(found)

@@ -90,8 +90,8 @@ class GpuRuntime:
     ) -> None:
         """Launches a kernel on the current stream. Raises `DeviceError`."""
         stream = torch.cuda.current_stream().cuda_stream
-        function = program.function(kernel)
-        driver.launch(function, grid, block, shared_bytes, args, stream, attributes)
+        function, data = program.function(kernel), [driver.with_tensor_maps(value) for value in args]
+        driver.launch(function, grid, block, shared_bytes, data, stream, attributes)
         self._direct[kernel] = self._direct.get(kernel, 0) + 1
 
     def begin_call(self, seed: int = 0) -> None:

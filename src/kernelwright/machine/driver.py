@@ -6,18 +6,20 @@ checks to the driver's. Failures raise `DeviceError`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from kernelwright.errors import DeviceError, MachineError
-from kernelwright.machine import LaunchAttributes
+from kernelwright.machine import LaunchAttributes, tensor_map
 from kernelwright.machine.ptx_signatures import signatures, variables
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _UNASKED_SHARED = 48 << 10
 _ANY_CLUSTER, _PORTABLE_CLUSTER = 14, 8  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+_PROMOTE_128_BYTES = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 _CLUSTER, _COOPERATIVE = 4, 2  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, _COOPERATIVE
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
@@ -164,6 +166,34 @@ def _launch_clusters(
     check(load().cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(function), pointers, None))
 
 
+def with_tensor_maps(data: bytes) -> bytes:
+    """Returns a parameter's bytes with tensor maps of the machine's format encoded for this GPU. Raises `DeviceError`
+    for a map that the driver refuses."""
+    for at, one in tensor_map.found(data):
+        memory = ctypes.create_string_buffer(tensor_map.SIZE + 64)
+        place = ctypes.addressof(memory) + -ctypes.addressof(memory) % 64
+        rank = one.rank
+        wide, narrow = ctypes.c_uint64 * 5, ctypes.c_uint32 * 5
+        check(
+            load().cuTensorMapEncodeTiled(
+                ctypes.c_void_p(place),
+                one.type,
+                ctypes.c_uint32(rank),
+                ctypes.c_uint64(one.address),
+                wide(*(last + 1 for last in one.last[:rank])),
+                wide(*one.stride[: rank - 1]),
+                narrow(*one.box[:rank]),
+                narrow(*one.element_stride[:rank]),
+                0,
+                one.swizzle,
+                _PROMOTE_128_BYTES,
+                one.fill_nan,
+            )
+        )
+        data = data[:at] + ctypes.string_at(place, tensor_map.SIZE) + data[at + tensor_map.SIZE :]
+    return data
+
+
 class LoadedModule:
     """Device code of one build. Kernel signatures are read from the PTX that accompanies the cubin."""
 
@@ -172,6 +202,7 @@ class LoadedModule:
         check(load().cuModuleLoadData(ctypes.byref(self._module), cubin or ptx.encode() + b"\0"))
         self.kernels = signatures(ptx)
         self._names = variables(ptx)
+        self._variables: dict[str, tuple[int, int]] | None = None
         self._functions: dict[str, int] = {}
 
     def function(self, entry: str) -> int:
@@ -188,13 +219,12 @@ class LoadedModule:
 
     def variables(self) -> dict[str, tuple[int, int]]:
         """Returns address and size in bytes of each device variable that the code has, by name."""
-        found = {}
-        for name in self._names:
-            try:
-                found[name] = self.global_symbol(name)
-            except KeyError:  # the assembler has dropped it
-                continue
-        return found
+        if self._variables is None:
+            self._variables = {}
+            for name in self._names:
+                with contextlib.suppress(KeyError):  # the assembler has dropped it
+                    self._variables[name] = self.global_symbol(name)
+        return self._variables
 
     def global_symbol(self, name: str) -> tuple[int, int]:
         """Returns address and size in bytes of a device variable; raises `KeyError`."""

@@ -31,11 +31,15 @@ from triton.runtime.errors import PTXASError
 from kernelwright.backends.triton import triton_compiler, triton_errors, triton_signatures
 from kernelwright.backends.triton.triton_compiler import CARD, CARD_SHARED, MachineBackend, MachineCode
 from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
-from kernelwright.machine import LaunchAttributes
+from kernelwright.machine import LaunchAttributes, tensor_map
 from kernelwright.machine.runtime import Runtime
 
 TUNING_SECONDS = 3.0
 """Wall seconds for autotuning over a candidate's lifetime; the remaining configurations are not tried."""
+LIVE_TUNING_SECONDS = 15.0
+"""The same where a card measures the time of a call."""
+ROWS, ROW_MS, MOST_CALLS = 3, 2.0, 20
+"""Rows of calls for one configuration on a card: their number, milliseconds of each, and the most calls of each."""
 INSTRUCTIONS_PER_MS = 132 * 128 * 1.98e6
 """Thread instructions per millisecond of a card with 132 multiprocessors, used to express costs in ms."""
 CALL_MS = 0.002
@@ -115,41 +119,42 @@ class Launcher:
         grid = (operator.index(x), operator.index(y), operator.index(z))
         programs = grid[0] * grid[1] * grid[2]
         signature = tuple(self.source.signature.values())
+        for_card = getattr(runtime, "card_code", False)
         if self.code is None:
-            for_card = getattr(runtime, "card_code", False)
             made = self._for_card(function) if for_card else triton_compiler.machine_code(self.source, self.metadata)
             self.code = made
             self.types = list(triton_signatures.expanded(signature, bool(self.code.tensor_descriptors)))
         program = runtime.program(BuildResult("ok", ptx=self.code.ptx))
-        self._allocate_on_card(programs, stream)
-        values = triton_signatures.arguments(signature, args)
+        on_card = self._allocate_on_card(programs, stream)
+        maps = self.code.tensor_descriptors or ()
+        values = triton_signatures.arguments(signature, args, maps)
         packed = [_packed_argument(t, v, runtime) for t, v in zip(self.types, values, strict=True)]
-        scratch = self._scratch(programs * self.code.scratch_bytes, runtime)
+        scratch = on_card if for_card else self._scratch(programs * self.code.scratch_bytes, runtime)
         packed += [struct.pack("<Q", _address(scratch, runtime)), bytes(8)]
         if enter_hook is not None:
             enter_hook(launch_metadata)
         if programs > 0:  # Triton's own launcher skips an empty grid
             block = (self.code.threads, 1, 1)
+            ctas = self.metadata.num_ctas if for_card else 1
+            cluster = (ctas, 1, 1) if ctas > 1 else None
             runtime.launch(
                 program,
                 self.code.name,
-                grid,
+                (grid[0] * ctas, *grid[1:]),
                 block,
                 self.code.shared,
                 packed,
                 own_shared=False,
-                attributes=LaunchAttributes(cooperative=bool(self.metadata.launch_cooperative_grid)),
+                attributes=LaunchAttributes(bool(self.metadata.launch_cooperative_grid), cluster),
             )
         if exit_hook is not None:
             exit_hook(launch_metadata)
 
     def _for_card(self, code: CardCode) -> MachineCode:
-        """Returns the code that was compiled for the card. Raises RuntimeError for a launch that only its own process
-        can make: with a tensor map, a cluster, or scratch memory."""
+        """Returns the code that was compiled for the card."""
         made = self.metadata
-        if getattr(made, "tensordesc_meta", None) or made.num_ctas > 1 or made.global_scratch_size:
-            raise RuntimeError("a kernel with a tensor map, a cluster or scratch memory is not repeated")
-        return MachineCode(code.name, code.ptx, made.num_warps * 32, made.shared, 0, None)
+        maps = getattr(made, "tensordesc_meta", None)
+        return MachineCode(code.name, code.ptx, made.num_warps * 32, made.shared, 0, maps)
 
     def _scratch(self, nbytes: int, runtime: Runtime) -> torch.Tensor | None:
         """Returns cleared scratch memory for one launch; None if it needs none."""
@@ -157,11 +162,13 @@ class Launcher:
             return None
         return torch.zeros(nbytes, dtype=torch.int8, device="cuda" if getattr(runtime, "handles", False) else "cpu")
 
-    def _allocate_on_card(self, programs: int, stream: Any) -> None:
-        """Calls the candidate's allocator for the card's scratch memory: without one a launch fails, as on the card."""
-        if self.metadata.global_scratch_size:
-            nbytes = programs * self.metadata.num_ctas * self.metadata.global_scratch_size
-            _allocation._allocator.get()(nbytes, self.metadata.global_scratch_align, stream)
+    def _allocate_on_card(self, programs: int, stream: Any) -> Any:
+        """Returns the card's scratch memory from the candidate's allocator, None if it needs none. Without an allocator
+        a launch fails, as on the card."""
+        if not self.metadata.global_scratch_size:
+            return None
+        nbytes = programs * self.metadata.num_ctas * self.metadata.global_scratch_size
+        return _allocation._allocator.get()(nbytes, self.metadata.global_scratch_align, stream)
 
 
 _INTEGERS = {f"{sign}{bits}": bits // 8 for sign in "iu" for bits in (8, 16, 32, 64)} | {"i1": 1, "u1": 1}
@@ -169,6 +176,8 @@ _INTEGERS = {f"{sign}{bits}": bits // 8 for sign in "iu" for bits in (8, 16, 32,
 
 def _packed_argument(kind: str, value: Any, runtime: Runtime) -> bytes:
     """Packs one argument into its parameter's bytes, with the conversions of Triton's own launcher."""
+    if kind == triton_signatures.TENSOR_MAP:
+        return _tensor_map(value, runtime)
     if kind.startswith("*"):
         return struct.pack("<Q", _address(value, runtime))
     if kind in _INTEGERS:
@@ -184,6 +193,30 @@ def _packed_argument(kind: str, value: Any, runtime: Runtime) -> bytes:
         return struct.pack("<e", float(value))
     runtime.unsupported.append(f"triton: argument of type {kind}")
     raise KernelBuildFailed(f"an argument of type {kind} cannot be passed on the functional machine")
+
+
+_HOST_TYPES = {8: 10, 9: 8, 10: 9}
+"""Numbers of element types that differ between instructions, which Triton's metadata has, and the driver."""
+_TF32 = 11
+
+
+def _tensor_map(described: triton_signatures.Mapped, runtime: Runtime) -> bytes:
+    """Returns the tensor map of a descriptor, in the machine's format."""
+    made, meta = described.descriptor, described.metadata
+    if meta.get("is_im2col"):
+        runtime.unsupported.append("triton: an im2col descriptor")
+        raise KernelBuildFailed("an im2col descriptor cannot be passed here")
+    shape = [*map(int, made.shape)]
+    if meta["fp4_padded"]:
+        shape[-1] *= 2
+    size = meta["elem_size"]
+    rounds = bool(getattr(made, "round_f32_to_tf32", False))
+    kind = _TF32 if rounds else _HOST_TYPES.get(meta["elem_type"], meta["elem_type"])
+    strides = [int(n) * size for n in made.strides[:-1]]
+    box = [int(n) for n in meta["block_size"]]
+    address = _address(made.base, runtime)
+    nan = made.padding == "nan"
+    return tensor_map.described(kind, size, address, shape[::-1], strides[::-1], box[::-1], meta["swizzle"], nan)
 
 
 def _address(value: Any, runtime: Runtime) -> int:
@@ -205,13 +238,14 @@ def _address(value: Any, runtime: Runtime) -> int:
 class TuningBench:
     """Replaces `do_bench`: calls once and returns a cost in simulated milliseconds.
 
-    The cost is proportional to thread instructions; it ranks configurations but is not a time. Once the tuning budget
+    The cost is proportional to thread instructions; it ranks configurations but is not a time. Where a card executes
+    the records as they arrive, it is the card's time. Once the tuning budget
     is spent and a configuration of the same kernel has run, the remaining ones are skipped.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.left = TUNING_SECONDS
+        self.left = LIVE_TUNING_SECONDS if getattr(runtime, "live", False) else TUNING_SECONDS
         self.chosen = False
 
     def begin(self) -> None:
@@ -240,12 +274,29 @@ class TuningBench:
         return_mode: str = "mean",
     ) -> Any:
         """Implements the interface of `triton.testing.do_bench`."""
-        before = self.runtime.instructions()
-        fn()
-        cost = CALL_MS + (self.runtime.instructions() - before) / INSTRUCTIONS_PER_MS
+        if getattr(self.runtime, "live", False):
+            cost = self._milliseconds(fn)
+        else:
+            before = self.runtime.instructions()
+            fn()
+            cost = CALL_MS + (self.runtime.instructions() - before) / INSTRUCTIONS_PER_MS
         if quantiles is not None:
             return [cost] * len(quantiles) if len(quantiles) != 1 else cost
         return [cost] if return_mode == "all" else cost
+
+    def _milliseconds(self, fn: Callable[[], Any]) -> float:
+        """Returns the time of a call on the card: the least mean of a few rows of calls."""
+        runtime: Any = self.runtime
+        fn()  # compiles, and loads the code
+
+        def row(calls: int) -> float:
+            first = runtime.mark()
+            for _ in range(calls):
+                fn()
+            return float(runtime.elapsed(first, runtime.mark())) / calls
+
+        calls = max(1, min(MOST_CALLS, int(ROW_MS / max(row(1), 1e-3))))
+        return min(row(calls) for _ in range(ROWS))
 
 
 class MachineDriver(GPUDriver):  # type: ignore[misc]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -46,13 +47,30 @@ def _descriptor(described: str, tensor_maps: bool) -> Iterator[str]:
     yield from ["i64"] * sides
 
 
-def arguments(signature: Sequence[Any], values: Sequence[Any]) -> Iterator[Any]:
-    """Yields a kernel's arguments: tuples flattened, constants omitted, descriptors as pointer and numbers."""
+@dataclass(frozen=True)
+class Mapped:
+    """A descriptor that a kernel takes as a tensor map, with the compiler's metadata for that map."""
+
+    descriptor: Any
+    metadata: Any
+
+
+def arguments(signature: Sequence[Any], values: Sequence[Any], maps: Sequence[Any] = ()) -> Iterator[Any]:
+    """Yields a kernel's arguments: tuples flattened, constants omitted, descriptors as pointer and numbers, or with
+    `maps`, the metadata of the kernel's tensor maps in order, as `Mapped`."""
+    return _arguments(signature, values, iter(maps) if maps else None)
+
+
+def _arguments(signature: Sequence[Any], values: Sequence[Any], maps: Iterator[Any] | None) -> Iterator[Any]:
     for one, value in zip(signature, values, strict=True):
         if isinstance(one, tuple):
-            yield from arguments(one, value)
+            yield from _arguments(one, value, maps)
         elif one.startswith("tensordesc"):
-            flags = [value.padding == "nan", *([value.round_f32_to_tf32] if _ROUNDS else [])]
-            yield from [value.base, *value.shape, *value.strides, *flags, *value.shape, *value.strides]
+            if maps is not None:
+                yield Mapped(value, next(maps))
+            else:
+                flags = [value.padding == "nan", *([value.round_f32_to_tf32] if _ROUNDS else [])]
+                yield from [value.base, *value.shape, *value.strides, *flags]
+            yield from [*value.shape, *value.strides]
         elif one != "constexpr":
             yield value

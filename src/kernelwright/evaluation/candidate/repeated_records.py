@@ -289,8 +289,8 @@ class Repeated:
             if index >= len(plain) or offset + 8 > len(plain[index]) or into > self.trace.blocks[block].nbytes:
                 raise TaskError(f"an address in the launch of {record.entry[:100]} lies nowhere")
         more: dict[str, Any] = {"own_shared": record.own_shared}
-        if record.cooperative:
-            more["attributes"] = LaunchAttributes(cooperative=True)
+        if record.cooperative or record.cluster:
+            more["attributes"] = LaunchAttributes(record.cooperative, record.cluster)
 
         def launch(blocks: Blocks) -> None:
             args = list(plain)

@@ -20,8 +20,8 @@ from kernelwright.errors import DeviceError
 
 _DEVICE_MEMORY, _PINNED, _READ_WRITE = 1, 1, 3  # CU_MEM_LOCATION_TYPE_DEVICE, _ALLOCATION_TYPE_, _ACCESS_FLAGS_PROT_
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
-WINDOW = 1 << 40
-"""The bytes of addresses that are reserved from each first address on."""
+WINDOW, LEAST_WINDOW = 1 << 40, 1 << 36
+"""The bytes of addresses that are reserved from each first address on, and the least that are enough."""
 
 
 class OutOfCardMemory(RuntimeError):
@@ -62,6 +62,7 @@ class _Window:
 
     first: int
     base: int
+    nbytes: int
     mapped: bytearray
     """1 for each granule with memory behind it."""
     runs: list[tuple[int, int]] = field(default_factory=list)
@@ -101,15 +102,21 @@ class Card:
     # Addresses.
 
     def _reserved(self, first: int) -> _Window:
-        got = ctypes.c_uint64()
-        sizes = ctypes.c_size_t(WINDOW), ctypes.c_size_t(0)
-        self._check(
-            self._driver.cuMemAddressReserve(ctypes.byref(got), *sizes, ctypes.c_uint64(first), ctypes.c_ulonglong(0))
-        )
-        return _Window(first, got.value, bytearray(-(-WINDOW // self.granule)))
+        got, nbytes = ctypes.c_uint64(), WINDOW
+        while status := self._driver.cuMemAddressReserve(
+            ctypes.byref(got),
+            ctypes.c_size_t(nbytes),
+            ctypes.c_size_t(0),
+            ctypes.c_uint64(first),
+            ctypes.c_ulonglong(0),
+        ):
+            nbytes //= 2
+            if nbytes < LEAST_WINDOW:
+                self._check(status)
+        return _Window(first, got.value, nbytes, bytearray(-(-nbytes // self.granule)))
 
     def _window(self, address: int) -> _Window | None:
-        return next((w for w in self._windows if w.first <= address < w.first + WINDOW), None)
+        return next((w for w in self._windows if w.first <= address < w.first + w.nbytes), None)
 
     def real(self, address: int) -> int:
         """Returns the card's address for one of the candidate's; any other address stays."""
@@ -129,7 +136,7 @@ class Card:
     def map(self, address: int, nbytes: int) -> None:
         """Puts memory behind addresses that have none yet. Raises `OutOfCardMemory`."""
         window = self._window(address)
-        if window is None or address + nbytes > window.first + WINDOW:
+        if window is None or address + nbytes > window.first + window.nbytes:
             raise OutOfCardMemory(f"{nbytes} bytes at {address:#x} are beyond the addresses of the card")
         at = (address - window.first) // self.granule
         end = -(-(address + nbytes - window.first) // self.granule)

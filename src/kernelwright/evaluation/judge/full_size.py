@@ -41,7 +41,7 @@ from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
 from kernelwright.evaluation.processes.live_client import LiveProgram
-from kernelwright.evaluation.processes.messages import CallLaunches, CallState, LaunchFacts
+from kernelwright.evaluation.processes.messages import CallLaunches, CallState, LaunchFacts, LiveReport
 from kernelwright.evaluation.text.library_ops import allowed
 from kernelwright.evaluation.trials import TaskPlan, Trial, TrialData
 from kernelwright.records import (
@@ -149,6 +149,8 @@ class ByProgram:
     why: str = ""
     dependent: bool = False
     """True if the program could not be repeated, and nothing that was checked of it was found wrong."""
+    log: str = ""
+    """The traceback of a live device's first fault."""
 
 
 def _by_program(case: Case, gpu: Gpu) -> ByProgram:
@@ -163,7 +165,10 @@ def _by_program(case: Case, gpu: Gpu) -> ByProgram:
 def _live(case: Case, gpu: Gpu) -> ByProgram:
     """Judges a candidate by executing its program as it arrives, which decides if it is right, or if a rule rejects it.
     Raises `TooLarge` as `_by_program`."""
-    return _with_handles(case, gpu, LiveProgram)
+    try:
+        return _with_handles(case, gpu, LiveProgram)
+    except Failed as failed:  # there is no live device
+        return ByProgram(None, failed.reason)
 
 
 def _with_handles(case: Case, gpu: Gpu, kind: type[RepeatedProgram | LiveProgram]) -> ByProgram:
@@ -207,7 +212,8 @@ def _with_handles(case: Case, gpu: Gpu, kind: type[RepeatedProgram | LiveProgram
         return ByProgram(attempt)
     said = ended.reason if ended.verdict == "unsupported" else f"{ended.verdict}: {ended.reason}"
     untraced = attempt.failed is None and ended.verdict != "timeout"
-    return ByProgram(None, said, dependent=untraced)
+    log = session.seen.first_traceback if isinstance(session.seen, LiveReport) else ""
+    return ByProgram(None, said, dependent=untraced, log=log)
 
 
 def _note_program(attempt: Attempt, bench: GpuCase, session: RepeatedProgram | LiveProgram) -> None:

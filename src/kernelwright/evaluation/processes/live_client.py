@@ -11,9 +11,11 @@ import hashlib
 from typing import Any
 
 from kernelwright.builds import BuildResult
+from kernelwright.errors import WorkerDied
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.processes import messages
+from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
 from kernelwright.evaluation.processes.gpu_seats import Gpu, Seat
 from kernelwright.evaluation.processes.pool import ChildLimits
 from kernelwright.evaluation.processes.program_client import ProgramClient
@@ -27,8 +29,12 @@ class LiveProgram(ProgramClient):
     reports = messages.LiveReport
 
     def __init__(self, case: Case, gpu: Gpu) -> None:
+        """Takes a live device. Raises `Failed` if there is none: it is another road's turn then."""
         self.gpu = gpu
-        super().__init__(case, None, "live_device", ChildLimits(), gpu.live)
+        try:
+            super().__init__(case, None, "live_device", ChildLimits(), gpu.live)
+        except (WorkerDied, ChannelClosed, ChannelTimeout) as error:
+            raise Failed("unsupported", f"no live device: {error}"[:2000]) from error
         self.arch = ""
         self.launches, self.downloaded = 0, 0
         """The launches of the last call, and the bytes that it fetched."""

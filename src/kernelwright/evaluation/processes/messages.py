@@ -310,6 +310,7 @@ class LaunchStep(_Facts):
     pointers: Annotated[list[tuple[_Count, _Count, _Count, _Count]], Field(max_length=10_000)]
     own_shared: bool = True
     cooperative: bool = False
+    cluster: _Triple | None = None
 
 
 class SeedStep(_Facts):
@@ -384,6 +385,8 @@ class LiveReport(DeviceReport):
     """An answer of a live device. `outputs` are the dtypes and shapes of what a call returned."""
 
     arch: _Text = ""
+    first_traceback: _Text = ""
+    """The traceback of the first fault."""
     times: CallTimes = CallTimes(device_ms=0.0, issue_ms=0.0, slack_ms=0.0, hidden=False)
     outputs: list[tuple[_Text, list[_Count]]] = Field(default=[], max_length=1000)
     broken: bool = False

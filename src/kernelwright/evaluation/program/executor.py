@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import select
 import socket
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -77,6 +78,8 @@ class ProgramDevice:
         self.glue = Glue(self.blocks)
         self.error = ""
         """The first fault of the call, as a GPU's message; nothing runs after it."""
+        self.first_traceback = ""
+        """The traceback of the first fault, for our own eyes."""
         self.modules: dict[str, Program] = {}
         self._inputs: list[tuple[Place, torch.Tensor]] = []
         self._in_variables = memory.CONSTANT
@@ -225,6 +228,7 @@ class ProgramDevice:
             "prints": "".join(runtime.printed)[-20_000:],
             "refused": self.glue.refused[:20],
             "error": self.error,
+            "first_traceback": self.first_traceback,
         }
 
     # The candidate's records.
@@ -257,6 +261,7 @@ class ProgramDevice:
 
     def _fail(self, error: BaseException, cause: str, kind: str, answers: bool, lasting: bool = True) -> None:
         text = str(error)[:2000]
+        self.first_traceback = self.first_traceback or traceback.format_exc(limit=-8)[-4000:]
         if lasting and not self.error:
             self.error = text
             if cause in ("record", "memory") and not isinstance(error, DeviceError):
@@ -490,6 +495,7 @@ def _obey(device: ProgramDevice, channel: Channel, message: Frame) -> None:
             answer, tensors = made if isinstance(made, tuple) else (made, [])
     except StreamClosed:
         answer = {"problem": "the candidate closed the record stream", **device.state()}
-    except (BadAddress, OutOfMemory, RuntimeError, ValueError, KeyError, TypeError) as error:
+    except (BadAddress, OutOfMemory, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        device.first_traceback = device.first_traceback or traceback.format_exc(limit=-8)[-4000:]
         answer = {"problem": str(error)[:500], **device.state()}
     channel.send({"kind": "device", **answer}, tuple(tensors))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from kernelwright.backends.device_addresses import is_device
 from kernelwright.builds import BuildResult
@@ -96,6 +96,8 @@ class TracedCode(MachineRuntime):
 class TracingDevice(ProgramDevice):
     """The device of one candidate's traced calls."""
 
+    records: ClassVar[dict[str, str]] = {**ProgramDevice.records, "mark": "_mark", "elapsed": "_elapsed"}
+    answering: ClassVar[frozenset[str]] = ProgramDevice.answering | {"mark", "elapsed"}
     glue: TracingGlue
 
     def open(self, header: dict[str, Any]) -> None:
@@ -329,6 +331,12 @@ class TracingDevice(ProgramDevice):
     def _count(self, record: StreamRecord) -> None:
         raise Untraceable("it tunes itself by the cost of calls")
 
+    def _mark(self, _record: StreamRecord) -> None:
+        self._answer(0)
+
+    def _elapsed(self, record: StreamRecord) -> None:
+        raise Untraceable("it measures time")
+
     def _upload(self, record: StreamRecord) -> None:
         address, data = int(record.fields[0]), bytes(record.parts[0])
         to = self._spot(address, len(data))
@@ -365,8 +373,6 @@ class TracingDevice(ProgramDevice):
         module, kernel, grid, block, shared, args, own_shared, cooperative, cluster = record.fields
         if kernel not in self.modules[module].kernels:
             raise memory.BadAddress(f"the module has no kernel {str(kernel)[:100]!r}")
-        if cluster:
-            raise Untraceable("it launches clusters by an attribute")
         self._launches += 1
         if self._launches > MOST_LAUNCHES:
             raise Untraceable(f"a call has more than {MOST_LAUNCHES} launches")
@@ -388,6 +394,7 @@ class TracingDevice(ProgramDevice):
                 pointers=pointers,
                 own_shared=bool(own_shared),
                 cooperative=bool(cooperative),
+                cluster=tuple(cluster) if cluster else None,
             )
         )
 
