@@ -46,7 +46,7 @@ def _in_context(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = 
 def _event_of(runtime: RecordingRuntime) -> type:
     """Returns a class of events that the device records, and whose times it tells."""
 
-    class Event:
+    class DeviceEvent:
         """A point of the device's work. All work is on one stream."""
 
         def __init__(self, *_args: Any, **_options: Any) -> None:
@@ -65,10 +65,10 @@ def _event_of(runtime: RecordingRuntime) -> type:
             runtime.synchronize()
             return True
 
-        def elapsed_time(self, other: Event) -> float:
+        def elapsed_time(self, other: DeviceEvent) -> float:
             return runtime.elapsed(self.number, other.number)
 
-    return Event
+    return DeviceEvent
 
 
 def _seeding(runtime: RecordingRuntime) -> Callable[[int], torch.Generator]:

@@ -69,7 +69,7 @@ class _Window:
     """The first granule and the number of granules of each mapping."""
 
 
-class Card:
+class LiveCard:
     """The GPU of the current context.
 
     `library` is the driver, `view` makes a tensor of bytes at an address of the card.

@@ -1,4 +1,4 @@
-"""The CPU in place of the driver behind a `Card`, for tests of the live road without a GPU.
+"""The CPU in place of the driver behind a `LiveCard`, for tests of the live road without a GPU.
 
 Each method stands for the driver's function of its name, takes the same ctypes arguments, and returns a status. Memory
 of the host is mapped at the addresses that are asked for, and every copy is finished when its function returns.

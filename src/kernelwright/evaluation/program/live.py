@@ -28,7 +28,7 @@ from kernelwright.backends.gpu import GpuRuntime, architecture
 from kernelwright.builds import BuildRequest, BuildResult, KernelBuildFailed
 from kernelwright.errors import DeviceError
 from kernelwright.evaluation.device import devices, host_driver
-from kernelwright.evaluation.device.card import Card
+from kernelwright.evaluation.device.card import LiveCard
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.processes import wire
@@ -52,12 +52,12 @@ BETWEEN_CALLS = frozenset(("alloc", "free", "integers"))
 """Records that may follow the end of a call, until the next one begins or a model is constructed."""
 
 
-def card_of(device: Device) -> Card:
+def card_of(device: Device) -> LiveCard:
     """Returns the card behind a device. Raises `DeviceError`."""
     firsts = (LOW, GIVEN_LOW)
     if device.name == "cuda":
-        return Card(driver.load(), devices.bytes_at, "cuda", firsts)
-    return Card(host_driver.HostDriver(), host_driver.view, "cpu", firsts)
+        return LiveCard(driver.load(), devices.bytes_at, "cuda", firsts)
+    return LiveCard(host_driver.HostDriver(), host_driver.view, "cpu", firsts)
 
 
 def _no_builds(_request: BuildRequest) -> BuildResult:
@@ -76,7 +76,7 @@ class LiveDevice(ProgramDevice):
     records: ClassVar[dict[str, str]] = {**ProgramDevice.records, "end": "_end", "mark": "_mark", "elapsed": "_elapsed"}
     answering: ClassVar[frozenset[str]] = ProgramDevice.answering | {"mark", "elapsed"}
 
-    def __init__(self, device: Device, card: Card) -> None:
+    def __init__(self, device: Device, card: LiveCard) -> None:
         super().__init__()
         self.place, self.card = device, card
         self.blocks = self.live = LiveMemory(HIGH - LOW, card)

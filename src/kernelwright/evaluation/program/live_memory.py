@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from kernelwright.evaluation.device.card import Card, OutOfCardMemory
+from kernelwright.evaluation.device.card import LiveCard, OutOfCardMemory
 from kernelwright.evaluation.program import memory
 from kernelwright.evaluation.program.memory import Block, DeviceMemory, OutOfMemory
 from kernelwright.machine.device_memory import POISON
@@ -17,7 +17,7 @@ class LiveMemory(DeviceMemory):
     Freed memory stays mapped until `clear`: the candidate's process gives its addresses to later blocks.
     """
 
-    def __init__(self, limit: int, card: Card) -> None:
+    def __init__(self, limit: int, card: LiveCard) -> None:
         super().__init__(limit, sparse=True)
         self.card = card
         self.device = card.device
