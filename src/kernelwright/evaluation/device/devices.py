@@ -82,11 +82,9 @@ class Device(Protocol):
     def begin(self) -> None:
         """Begins to time one call whose work another process will ask for, as `measure` begins one."""
 
-    def end(self, waited: float) -> None:
-        """Notes the end of that call on the device, for whose results the host has `waited` so many seconds."""
-
-    def times(self) -> Times:
-        """Waits for the device; returns the times between `begin` and `end`, the host's without its waits."""
+    def end(self, waited: float) -> Times:
+        """Ends that call, and waits for the device; returns its times. The host's are without the seconds for which it
+        has `waited` for results."""
 
     def facts(self) -> dict[str, Any]:
         """Returns the device's name, memory, clocks and throttling now."""
@@ -147,7 +145,8 @@ class CudaDevice:
         self._random = random.Random()
         self._host = HostTimes()
         self._poison = ChipPoison(0)
-        self._live, self._issued, self._issue_ms = (0.0, 0.0), 0.0, 0.0
+        self._live = 0.0, 0.0
+        """The time of the host's clock at which the device was kept busy for a live call, and at which that began."""
         self.launch_ms = 0.0
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
@@ -216,14 +215,14 @@ class CudaDevice:
         self._record(self._events[1], self._stream)
         self._live = began, self._clock()
 
-    def end(self, waited: float) -> None:
-        self._issued = self._clock()
+    def end(self, waited: float) -> Times:
+        began, ready = self._live
+        issued = self._clock()
         self._record(self._events[2], self._stream)
-        self._issue_ms = 1e3 * max(0.0, self._issued - self._live[1] - waited)
-        self._host.note("live", self._issue_ms)
-
-    def times(self) -> Times:
-        return dataclasses.replace(self._times(*self._live, self._issued, 1), issue_ms=self._issue_ms)
+        found = self._times(began, ready, issued, 1)
+        own = max(0.0, found.issue_ms - 1e3 * waited)
+        self._host.note("live", own)
+        return dataclasses.replace(found, issue_ms=own)
 
     def facts(self) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(0)
@@ -296,12 +295,9 @@ class HostDevice:
     def begin(self) -> None:
         self._began = time.perf_counter()
 
-    def end(self, waited: float) -> None:
+    def end(self, waited: float) -> Times:
         took = (time.perf_counter() - self._began) * 1e3
-        self._live = Times(took, max(0.0, took - waited * 1e3), 0.0, False)
-
-    def times(self) -> Times:
-        return self._live
+        return Times(took, max(0.0, took - waited * 1e3), 0.0, False)
 
     def facts(self) -> dict[str, Any]:
         return {"name": "host", "free_bytes": 8 << 30, "total_bytes": 8 << 30}

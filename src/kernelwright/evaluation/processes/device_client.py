@@ -47,7 +47,9 @@ class LentDevice:
         self.served += 1
         try:
             socket.send_fds(self._control, [b"link"], [theirs.fileno()])
-            self.ask({"kind": "open", **header}, (), deadline)
+            answer = self.ask({"kind": "open", **header}, (), deadline)
+            if problem := answer.header.get("problem"):
+                raise ChannelClosed(f"{problem}\n{answer.header.get('first_traceback', '')}")
         except OSError as error:
             ours.close()
             raise ChannelClosed(str(error)) from error

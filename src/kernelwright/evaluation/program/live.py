@@ -18,7 +18,8 @@ import functools
 import hashlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -52,6 +53,9 @@ BETWEEN_CALLS = frozenset(("alloc", "free", "integers"))
 """Records that may follow the end of a call, until the next one begins or a model is constructed."""
 
 
+_NO_TIMES = devices.Times(0.0, 0.0, 0.0, False)
+
+
 def card_of(device: Device) -> LiveCard:
     """Returns the card behind a device. Raises `DeviceError`."""
     firsts = (LOW, GIVEN_LOW)
@@ -76,10 +80,13 @@ class LiveDevice(ProgramDevice):
     records: ClassVar[dict[str, str]] = {**ProgramDevice.records, "end": "_end", "mark": "_mark", "elapsed": "_elapsed"}
     answering: ClassVar[frozenset[str]] = ProgramDevice.answering | {"mark", "elapsed"}
 
-    def __init__(self, device: Device, card: LiveCard) -> None:
+    card: LiveCard
+    live: LiveMemory
+
+    def __init__(self, device: Device, opened: Callable[[], LiveCard]) -> None:
+        """Takes the card that `opened` returns once a candidate comes."""
         super().__init__()
-        self.place, self.card = device, card
-        self.blocks = self.live = LiveMemory(HIGH - LOW, card)
+        self.place, self._opened = device, opened
         self.calls = TimedCalls(device)
         self.codes: dict[str, tuple[str, str | None]] = {}
         """PTX and machine code by the name that records use."""
@@ -93,12 +100,13 @@ class LiveDevice(ProgramDevice):
         """The blocks of inputs that the reference changes."""
         self._watched = self._timed = False
         self._phase: Literal["setup", "call", "ended"] = "setup"
-        self._waited = 0.0
+        self._waited, self._times = 0.0, _NO_TIMES
         self._launches: dict[str, int] = {}
 
     def open(self, header: dict[str, Any]) -> None:
-        """Sets the library rule."""
+        """Sets the library rule, and opens the card."""
         cuda = self.place.name == "cuda"
+        self.card = self._opened()
         self.blocks = self.live = LiveMemory(HIGH - LOW, self.card)
         self.runtime: Any = GpuRuntime(_no_builds) if cuda else MachineRuntime(self.blocks)
         self.glue = LiveGlue(self.blocks, header["rule"])
@@ -164,7 +172,7 @@ class LiveDevice(ProgramDevice):
         self.runtime.begin_call(header["call_seed"])
         draws.seed_all(header["call_seed"])
         self._watched, self._timed, self._phase = header["watch"], not header["watch"], "call"
-        self._waited, self._launches = 0.0, {}
+        self._waited, self._times, self._launches = 0.0, _NO_TIMES, {}
         self.live.poisoned = self._watched
         self.live.poison_free()
         self.place.poison_chip()
@@ -179,22 +187,12 @@ class LiveDevice(ProgramDevice):
             return self.report(self.runtime.end_call(), []), []
         if self._phase != "ended":
             self._end_call()
-        times = self._settled()
         facts = self.runtime.end_call()
         self.glue.fresh_weights = False
         self.live.poisoned = True
         found = {} if self.error else self._handed_back(header)
         report = self.report(facts, found.pop("mutated", []))
-        return {**report, **found, "times": dataclasses.asdict(times), "broken": self.broken}, []
-
-    def _settled(self) -> devices.Times:
-        """Waits for the device; a fault of an earlier launch is the call's."""
-        try:
-            self.card.wait()
-            return self.place.times() if self._timed else devices.Times(0.0, 0.0, 0.0, False)
-        except (DeviceError, RuntimeError) as error:  # torch's errors of the device, too
-            self._broke(error)
-            return devices.Times(0.0, 0.0, 0.0, False)
+        return {**report, **found, "times": dataclasses.asdict(self._times), "broken": self.broken}, []
 
     def _broke(self, error: BaseException) -> None:
         self.broken = self.place.name == "cuda"
@@ -247,9 +245,14 @@ class LiveDevice(ProgramDevice):
         self._end_call()
 
     def _end_call(self) -> None:
+        """Stops the clock, and waits for the device; a fault of an earlier launch is the call's."""
         self._phase = "ended"
-        if self._timed:
-            self.place.end(self._waited)
+        try:
+            if self._timed:
+                self._times = self.place.end(self._waited)
+            self.card.wait()
+        except RuntimeError as error:  # ours and torch's about the device
+            self._broke(error)
 
     def _module(self, record: StreamRecord) -> None:
         """Loads device code that a builder has made; the answer describes its kernels and variables."""
@@ -374,5 +377,5 @@ def _forged(text: str) -> dict[str, Any]:
 def serve(channel: Channel, level: str, device: Device, control: socket.socket) -> None:
     """Executes records and answers the judge until it closes the channel."""
     draws.home = device.name
-    made = functools.partial(LiveDevice, device, card_of(device))
+    made = functools.partial(LiveDevice, device, cache(lambda: card_of(device)))
     serve_devices(channel, level, control, made, device.launch_ms)
