@@ -3,6 +3,7 @@
 #   make quickstart   judge the bundled examples, search for a kernel with the starter model or the templates, show the report
 #   make check        lint, types and the tests of what changed, or a subset where nothing did: at most 90 s
 #   make test         run the tests (those that need a GPU are skipped, with the reason, where there is none)
+#   make test-all     run these, and every case of the sets of which `make test` runs a sample
 #   make lint         ruff, ruff format and mypy
 #   make triton       add Triton (1 GB installed), so that Triton candidates are judged without a GPU, too
 #   make clean        remove .venv/, run folders and tool caches
@@ -16,7 +17,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart check test lint triton clean
+.PHONY: help setup quickstart check test test-all lint triton clean
 
 export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -36,7 +37,7 @@ COMPILED := $(wildcard src/kernelwright/machine/csrc/*.* src/kernelwright/machin
 	src/kernelwright/backends/host_include/*/*.* src/kernelwright/backends/host_include/*/*/*.*)
 
 help:
-	@sed -n '3,14s/^# \{0,1\}//p' Makefile
+	@sed -n '3,15s/^# \{0,1\}//p' Makefile
 
 setup: .venv/.compiled
 
@@ -77,6 +78,9 @@ check: setup
 
 test: setup .venv/.training
 	@$(BIN)/$(PYTEST)
+
+test-all: setup .venv/.training
+	@$(BIN)/$(PYTEST) -m ""
 
 .venv/.training: .venv/.installed
 	@echo "set-up: what training needs (transformers, TRL, datasets), for its tests"

@@ -1,8 +1,8 @@
 """Tests that honest candidates of different style are judged correct: no rule may reject an honest author.
 
 The first set is small and lies in this folder. The second, of `tests/sets/honest`, covers more families and is also
-judged on a GPU (`benchmarks/gpu_honest.py`). Its cases without needs are all judged here, about two minutes on two
-cores.
+judged on a GPU (`benchmarks/gpu_honest.py`). Of its cases without needs a third of each family is judged by
+`make test`, and all by `make test-all` and `benchmarks/verdicts.py`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from kernelwright.tasks import candidate_from_text
 sys.path.insert(0, str(Path(__file__).parent))
 
 from honest_sources import HONEST
+from sampling import marked
 from sets.honest import CASES, FAMILIES, Case
 from tasks import TASKS
 
 HERE = {case.name: case for case in CASES if not case.needs}
+BY_FAMILY = {family: [case.name for case in cases if not case.needs] for family, cases in FAMILIES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_honest_candidate_is_correct(evaluator: Evaluator, name: str) -> None:
     check(evaluator.evaluate(Task(task_id=task, source=TASKS[task]), candidate_from_text(source, name)))
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", marked(BY_FAMILY, every=3))
 def test_honest_case_is_correct(results: dict[str, Evaluation], name: str) -> None:
     check(results[name])
 
