@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from kernelwright.machine.runtime import Runtime
 def load(wrapper: Wrapper, cache: Path, handles: bool = False) -> tuple[Any, Any]:
     """Returns a built wrapper's module and the runtime; with `handles`, its CUDA tensors have no bytes here."""
     runtime: Any = HandleRuntime(cache) if handles else Runtime(lambda request: build(request, cache))
-    # A library of its own for each road: static variables hold tensors of the process's first.
-    cuda = wrapper.cuda + ("\n// on handles\n" if handles else "")
     request = BuildRequest(
-        "extension", wrapper.name, cuda, wrapper.cpp, wrapper.functions, cuda_flags=wrapper.cuda_flags
+        "extension", wrapper.name, wrapper.cuda, wrapper.cpp, wrapper.functions, cuda_flags=wrapper.cuda_flags
     )
     result = runtime.compile(request)
     assert result.status == "ok", (result.missing, result.log)
+    if handles and result.library:
+        # A library of its own for each road: static variables hold tensors of the process's first.
+        own = Path(result.library).with_suffix(".handles.so")
+        result = replace(result, library=str(shutil.copy(result.library, own)))
     extension = Extension(result, runtime)
     return OnHandles(extension, runtime) if handles else extension, runtime
 

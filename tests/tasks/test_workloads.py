@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ from kernelwright.tasks.workloads import SizePlan, check_workloads, constants, d
 ELEMENTS, FLOPS = 262_144, 60_000_000
 
 
+@cache
+def derived(source: str) -> SizePlan:
+    """Returns a plan that several tests look at."""
+    return derive(source)
+
+
 def run(source: str, overrides: dict[str, Any]) -> probe.Cost:
     """Runs the reference on the CPU at one size and recounts its elements."""
     namespace = instantiate(source, overrides)
@@ -37,7 +44,7 @@ def run(source: str, overrides: dict[str, Any]) -> probe.Cost:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_every_style_of_reference_gets_sizes_that_run_and_fit(name: str) -> None:
-    plan = derive(RUNS[name])
+    plan = derived(RUNS[name])
     assert len(plan.workloads) >= (1 if name == "tiny" else 2)
     assert len({json.dumps(w.constants, sort_keys=True) for w in plan.workloads}) == len(plan.workloads)
     order = [("declared", "batch_reduced", "reduced").index(w.scope) for w in plan.workloads]
@@ -54,7 +61,7 @@ def sizes(plan: SizePlan, scope: str) -> list[dict[str, Any]]:
 
 
 def test_batch_shrinks_first_and_alone() -> None:
-    plan = derive(RUNS["free_axis"])
+    plan = derived(RUNS["free_axis"])
     assert sizes(plan, "batch_reduced") == [{"batch_size": 2}]
     assert all("input_shape" in c for c in sizes(plan, "reduced"))
 
@@ -76,19 +83,19 @@ def test_reduced_sizes_are_odd_and_not_multiples_of_four() -> None:
 
 
 def test_rows_of_a_matmul_do_not_stay_at_a_tile() -> None:
-    for constant in sizes(derive(RUNS["half"]), "reduced")[:2]:
+    for constant in sizes(derived(RUNS["half"]), "reduced")[:2]:
         assert constant["M"] > 32 and constant["M"] != constant["N"]
 
 
 def test_constructor_arguments_stay_while_inputs_can_shrink() -> None:
-    for workload in derive(RUNS["conv_chain"]).workloads:
+    for workload in derived(RUNS["conv_chain"]).workloads:
         assert set(workload.constants) <= {"batch_size", "height", "width"}
-    shapes = [run(RUNS["conv_chain"], w.constants).inputs[0] for w in derive(RUNS["conv_chain"]).workloads]
+    shapes = [run(RUNS["conv_chain"], w.constants).inputs[0] for w in derived(RUNS["conv_chain"]).workloads]
     assert all(s[1] == 8 for s in shapes)
 
 
 def test_constructor_arguments_shrink_when_inputs_cannot() -> None:
-    plan = derive(RUNS["linear_chain"])
+    plan = derived(RUNS["linear_chain"])
     assert all("in_features" in c for c in sizes(plan, "reduced"))
     assert all("divisor" not in c for c in sizes(plan, "reduced"))
 
@@ -110,10 +117,10 @@ def test_inputs_of_one_length_stay_so_where_one_of_them_may_be_longer() -> None:
 
 
 def test_literals_that_must_agree_shrink_together() -> None:
-    for workload in derive(RUNS["literals"]).workloads:
+    for workload in derived(RUNS["literals"]).workloads:
         a, b = run(RUNS["literals"], workload.constants).inputs
         assert a == b and a[1] < 1048576
-    for workload in derive(RUNS["two_names"]).workloads:
+    for workload in derived(RUNS["two_names"]).workloads:
         assert workload.constants["rows_a"] == workload.constants["rows_b"]
 
 
@@ -143,35 +150,35 @@ def get_init_inputs():
 
 
 def test_divisibility_is_kept_by_trying() -> None:
-    for workload in derive(RUNS["patches"]).workloads:
+    for workload in derived(RUNS["patches"]).workloads:
         assert workload.constants["image_size"] % 16 == 0
-    for workload in derive(RUNS["pixel_shuffle"]).workloads:
+    for workload in derived(RUNS["pixel_shuffle"]).workloads:
         assert workload.constants.get("channels", 16) % 16 == 0
 
 
 def test_kernel_sizes_axes_and_strides_are_never_changed() -> None:
     fixed = {"kernel_size", "groups", "dim", "k", "r", "stride", "num_layers", "heads", "depth", "patch_size"}
     for name in RUNS:
-        for workload in derive(RUNS[name]).workloads:
+        for workload in derived(RUNS[name]).workloads:
             if name not in ("decorated", "local_names"):
                 assert not fixed & set(workload.constants), name
 
 
 def test_a_larger_budget_gives_larger_sizes() -> None:
-    small, large = derive(RUNS["argmax"]), derive(RUNS["argmax"], element_budget=16 * ELEMENTS)
+    small, large = derived(RUNS["argmax"]), derive(RUNS["argmax"], element_budget=16 * ELEMENTS)
     assert large.workloads[0].elements > 4 * small.workloads[0].elements
     assert large.workloads[0].elements <= 16 * ELEMENTS
 
 
 def test_the_declared_size_is_reported_with_its_cost_and_not_run() -> None:
-    declared = derive(RUNS["symmetric"]).declared
+    declared = derived(RUNS["symmetric"]).declared
     assert declared is not None and declared.constants == {}
     assert declared.elements == 3 * 4096**2
     assert declared.flops >= 2 * 4096**3
 
 
 def test_derivation_is_deterministic() -> None:
-    assert derive(RUNS["residual_net"]) == derive(RUNS["residual_net"])
+    assert derive(RUNS["residual_net"]) == derived(RUNS["residual_net"])
 
 
 def test_a_network_that_cannot_shrink_is_run_at_its_least_batch() -> None:
