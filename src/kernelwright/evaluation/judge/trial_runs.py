@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
@@ -31,11 +32,14 @@ def run(case: Case, trials: Sequence[Trial]) -> Attempt:
             attempt.trial = trial
             call_seed = trial.input_seed ^ 0x5EED
             data = case.oracle.trial(trial, call_seed)
-            if client.make(data, trial.weight_seed, trial.reuse) == "seed":
+            how = client.make(data, trial.weight_seed, trial.reuse)
+            if how == "seed":
                 # The candidate's weights have other names: both sides then keep the weights of the common seed.
                 data = case.oracle.trial(trial, call_seed, randomise=False)
             answer = client.call(data, call_seed, trial.reuse)
             check_outputs(attempt, client, trial, data, answer, case)
+            if attempt.failed is None and trial.reuse and client.keeps:
+                _call_again(case, client, attempt, trial, how)
             if attempt.failed is not None:
                 break
     except Failed as failed:
@@ -47,6 +51,18 @@ def run(case: Case, trials: Sequence[Trial]) -> Attempt:
     attempt.failed = build_verdict(client, attempt) or attempt.failed
     attempt.log = log_of(client, attempt)
     return attempt
+
+
+def _call_again(case: Case, client: CandidateClient, attempt: Attempt, trial: Trial, how: str) -> None:
+    """Calls a model that keeps memory between calls once more, with other inputs and the same weights.
+
+    What it keeps may depend on weights, and is made again when they change. It may not depend on inputs.
+    """
+    again = replace(trial, input_seed=trial.input_seed ^ 0xA6A1)
+    attempt.trial = again
+    call_seed = again.input_seed ^ 0x5EED
+    data = case.oracle.trial(again, call_seed, randomise=how != "seed")
+    check_outputs(attempt, client, again, data, client.call(data, call_seed, True), case)
 
 
 def client_of(case: Case) -> CandidateClient:

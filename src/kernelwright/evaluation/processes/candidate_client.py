@@ -131,6 +131,11 @@ class CandidateClient:
         }
         self._ask(messages.Loaded, header, (), "while it was loaded")
 
+    @property
+    def keeps(self) -> bool:
+        """Tells whether the model may hold what an earlier call has computed."""
+        return True
+
     def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
         """Constructs the model with the reference's weights, or only resets them. Raises `Failed`."""
         nodes, tensors = data.packed(1, 2)

@@ -214,6 +214,8 @@ class DeviceReport(AnswerState):
     kept: tuple[_Count, _Count, _Count] = (0, 0, 0)
     """The lengths of the lists of copies in an answer to `moved`."""
     kept_full: bool = False
+    keeps: bool = False
+    """In an answer to `weights` for a model that was called before: it has kept memory that its calls allocated."""
 
 
 class Exchanged(AnswerState):

@@ -66,6 +66,11 @@ class ProgramClient(CandidateClient):
         self.seen = messages.DeviceReport()
         """The device process's last report."""
         self.rule = case.rule
+        self._kept = False
+
+    @property
+    def keeps(self) -> bool:
+        return self._kept
 
     @staticmethod
     def _runner(case: Case, options: EvalOptions, link: socket.socket) -> Child:
@@ -82,7 +87,9 @@ class ProgramClient(CandidateClient):
         described = [[name, t.dtype, list(t.shape)] for name, t in state]
         made = self._ask(messages.Matched, {**header, "state": described}, tensors, "in its constructor").facts
         given = tuple(t for _, t in state) if made.weights in ("names", "order") else ()
+        told = self.seen.downloaded > 0  # what the call has told the host may be kept there
         self._device(given, kind="weights", places=made.places, own=made.own, new=not keep)
+        self._kept = keep and (told or self.seen.keeps)
         return made.weights
 
     def call(self, data: TrialData, call_seed: int, reuse: bool) -> Answered[messages.Called]:

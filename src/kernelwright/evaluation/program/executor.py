@@ -85,6 +85,8 @@ class ProgramDevice:
         self._in_variables = memory.CONSTANT
         """The most suspicious label of what was copied into variables of device code."""
         self._copies: Copies = []
+        self._made: frozenset[int] = frozenset()
+        """The addresses of the blocks that were there when the model had been constructed."""
         self.answers: dict[str, Callable[[Frame], Any]] = {
             "inputs": self.inputs,
             "weights": self.weights,
@@ -172,7 +174,10 @@ class ProgramDevice:
         follow(self._copies)
         self.blocks.changed()
         self.glue.fresh_weights = True
-        return {}
+        if header["new"]:
+            self._made = frozenset(self.blocks.blocks)
+        later = (b for a, b in self.blocks.blocks.items() if a not in self._made)
+        return {"keeps": not header["new"] and any(not b.given for b in later)}
 
     def finish(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """Executes what the call has left to do; returns its facts, and the outputs at the given places."""

@@ -11,15 +11,19 @@ from collections.abc import Iterator
 from kernelwright.solutions.read.reading import ReferenceText
 
 
-def module_text(reference: ReferenceText, kernels: list[str], lines: list[str], result: str) -> str:
-    """Returns the whole file: `kernels` are CUDA texts, `lines` forward's statements, `result` its return value."""
+def module_text(
+    reference: ReferenceText, kernels: list[str], lines: list[str], result: str, functions: list[str] | None = None
+) -> str:
+    """Returns the whole file: `kernels` are CUDA texts, `lines` forward's statements, `result` its return value,
+    `functions` Python functions that forward calls."""
     body = textwrap.indent("\n".join([*lines, f"return {result}"]), " " * 8)
     init = constructor(reference)
     used = f"{init}    def forward(self, {_arguments(reference)}):\n{body}\n"
+    own = "".join(f"\n{text}\n\n" for text in functions or ())
     parts = [
         imports(reference, used),
         'kernels = Module(r"""\n' + "\n\n".join(kernels) + '\n""")\n',
-        f"\nclass ModelNew(nn.Module):\n{init}    def forward(self, {_arguments(reference)}):\n{body}\n",
+        f"{own}\nclass ModelNew(nn.Module):\n{init}    def forward(self, {_arguments(reference)}):\n{body}\n",
     ]
     return "\n".join(parts)
 

@@ -16,5 +16,7 @@ def write(source: str, schedule: Schedule, plan: bool) -> str:
 def _text(parts: TaskParts, schedule: Schedule, plan: bool) -> str:
     writer, node = lowered(parts, schedule, plan)
     result = writer.output(node)
-    text = frame.module_text(writer.reference, *shared(writer.kernels, writer.lines), result)
+    kernels, host = shared(writer.kernels, [*writer.functions, *writer.lines])
+    count = len(writer.functions)
+    text = frame.module_text(writer.reference, kernels, host[count:], result, host[:count])
     return writer.plan.written(text, writer.reference.inputs) if writer.plan else text

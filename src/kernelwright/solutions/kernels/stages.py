@@ -106,6 +106,8 @@ class Writer(Values):
         """Device functions and kernels, in order."""
         self.lines: list[str] = []
         """Lines of forward."""
+        self.functions: list[str] = []
+        """Python functions that forward calls (see `prepacked`)."""
         self._names = {*_PYTHON_NAMES, *reference.inputs, *self.facts.constants}
         self._kernel_names: set[str] = set()
         self._tensors: dict[Node, str] = {}
