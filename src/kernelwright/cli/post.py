@@ -14,6 +14,11 @@ from kernelwright.cli.train import train_app
 
 __all__ = ["train_app"]
 
+SFT_SETTINGS = "Settings: a .yaml or .toml file, or a recipe: cuset, concur, stanford_sft, starter_sft."
+RL_SETTINGS = (
+    "Settings: a .yaml or .toml file, or a recipe: kevin, drkernel, stanford_grpo, starter_rl, "
+    "cuda_agent_rft, starter_rft."
+)
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Out = Annotated[Path | None, path_option("Folder of the run; default: runs/ and the settings' name.", metavar="DIR")]
 Processes = Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Processes on this machine, one per GPU.")]
@@ -22,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 @train_app.command("sft")
 def train_sft(
-    config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or a recipe: cuset, concur, …")],
+    config: Annotated[str, typer.Argument(help=SFT_SETTINGS)],
     out: Out = None,
     settings: Settings = None,
     processes: Processes = 1,
@@ -101,7 +106,7 @@ def _explain(settings: object, folder: Path, number: int, as_json: bool) -> None
 
 @train_app.command("rl")
 def train_rl(
-    config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or a recipe: kevin, drkernel, …")],
+    config: Annotated[str, typer.Argument(help=RL_SETTINGS)],
     out: Out = None,
     settings: Settings = None,
     processes: Processes = 1,
