@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.losses import LOSSES, load_loss, regions, top_k_entropy
-from kernelwright.training.losses.asft import gold_event_kl
+from kernelwright.training.losses import LOSSES, load_loss, regions, top_k_entropy, vocabulary_kl
 
 Row = list[float]
 Bits = list[bool]
@@ -242,7 +242,7 @@ def test_reasoning_is_kept_out_of_windows_but_trained_on() -> None:
 
 EXTRAS: dict[str, Callable[[torch.Tensor], dict[str, Any]]] = {
     "eaft": lambda x: {"entropy": torch.ones(x.shape)},
-    "asft": lambda x: {"reference_log_probs": torch.full(x.shape, -1.0)},
+    "asft": lambda x: {"kl": torch.ones(x.shape)},
 }
 
 
@@ -346,38 +346,67 @@ def test_asft_adds_the_divergence() -> None:
     base = LOSSES["dft"](log_probs, mask, reduction="sum").loss
     out = LOSSES["asft"](log_probs, mask, kl=torch.tensor([[0.25, 0.5]]), kl_weight=0.2, reduction="sum")
     assert out.loss.item() == pytest.approx(base.item() + 0.2 * 0.75)
-    same = LOSSES["asft"](log_probs, mask, reference_log_probs=log_probs.detach(), reduction="sum")
+    same = LOSSES["asft"](log_probs, mask, kl=log_probs * 0.0, reduction="sum")
     assert same.loss.item() == pytest.approx(base.item(), abs=1e-6)
-    grad_same, grad_dft = (torch.autograd.grad(x, log_probs)[0] for x in (same.loss, base))
-    assert torch.allclose(grad_same, grad_dft, atol=1e-6)
 
 
-@given(st.floats(-12, -1e-4), st.floats(-12, -1e-4))
-def test_the_gold_event_divergence_is_one(model: float, reference: float) -> None:
-    p, q = math.exp(model), math.exp(reference)
-    exact = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
-    found = gold_event_kl(torch.tensor([model]), torch.tensor([reference])).item()
-    assert found >= -1e-6
-    if p > 1e-4 and q > 1e-4:
-        assert found == pytest.approx(exact, rel=2e-3, abs=2e-4)
+def written_out(logits: Any, before: Any, gold: Any, targets: Any, weight: float) -> tuple[float, Any]:
+    """Returns the loss of ASFT and its gradient with respect to the logits, by its formula, in float64 and plain loops.
+
+    The loss is the mean over targets of `-sg(p_gold) log p_gold + weight * sum_v q_v (log q_v - log p_v)`, so the
+    gradient of a target's logits is `(p_gold (p - e_gold) + weight (p - q)) / targets`.
+    """
+    loss, gradient = 0.0, np.zeros_like(logits)
+    count = int(targets.sum())
+    for row, place in np.argwhere(targets):
+        p, q = (np.exp(x[row, place] - x[row, place].max()) for x in (logits, before))
+        p, q = p / p.sum(), q / q.sum()
+        right = gold[row, place]
+        loss -= p[right] * math.log(p[right])
+        loss += weight * sum(b * (math.log(b) - math.log(a)) for a, b in zip(p, q, strict=True))
+        mine = p[right] * p + weight * (p - q)
+        mine[right] -= p[right]
+        gradient[row, place] = mine / count
+    return loss / count, gradient
 
 
-def test_the_gold_event_divergence_keeps_its_digits_where_the_model_is_sure() -> None:
-    for doubt in (1e-3, 1e-4, 1e-5):
-        exact = (1 - 3 * doubt) * (math.log1p(-3 * doubt) - math.log1p(-doubt)) + 3 * doubt * math.log(3)
-        for dtype, within in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
-            model, reference = (torch.tensor([[math.log1p(-x)]], dtype=dtype) for x in (doubt, 3 * doubt))
-            assert gold_event_kl(model, reference).item() == pytest.approx(exact, rel=within)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("weight", [0.0, 0.1, 2.0])
+def test_asft_is_the_authors_loss_and_gradient(seed: int, weight: float) -> None:
+    draw = np.random.default_rng(seed)
+    logits, before = draw.normal(0, 3, (2, 5, 17)), draw.normal(0, 3, (2, 5, 17))
+    gold, targets = draw.integers(0, 17, (2, 5)), draw.random((2, 5)) < 0.7
+    targets[0, 0] = True
+    expected, slope = written_out(logits, before, gold, targets, weight)
+    for dtype, within in ((torch.float64, 1e-12), (torch.float32, 2e-5)):
+        given = torch.tensor(logits, dtype=dtype, requires_grad=True)
+        log_probs = given.log_softmax(-1).gather(2, torch.tensor(gold)[..., None])[..., 0]
+        kl = vocabulary_kl(given, torch.tensor(before, dtype=dtype))
+        out = LOSSES["asft"](log_probs, torch.tensor(targets), kl=kl, kl_weight=weight)
+        out.loss.backward()
+        assert out.loss.item() == pytest.approx(expected, rel=within, abs=within)
+        assert given.grad is not None and np.allclose(given.grad.numpy(), slope, rtol=within, atol=within)
+
+
+def test_the_divergence_is_zero_at_the_anchor_and_never_less() -> None:
+    torch.manual_seed(1)
+    logits, other = torch.randn(50, 9, dtype=torch.float64), torch.randn(50, 9, dtype=torch.float64)
+    assert torch.equal(vocabulary_kl(logits, logits), torch.zeros(50, dtype=torch.float64))
+    assert (vocabulary_kl(logits, other) > 0).all()
+    assert torch.allclose(vocabulary_kl(logits + 7.0, other), vocabulary_kl(logits, other))
+    shut = torch.tensor([[0.0, 0.0, float("-inf")]], dtype=torch.float64)
+    assert vocabulary_kl(torch.zeros(1, 3, dtype=torch.float64), shut).item() == pytest.approx(math.log(1.5))
 
 
 def test_float64_is_kept() -> None:
     torch.manual_seed(3)
     log_probs = torch.log(torch.rand(2, 6, dtype=torch.float64).clamp(0.05, 0.95)).requires_grad_()
-    entropy, reference = torch.rand(2, 6, dtype=torch.float64), torch.log(torch.rand(2, 6, dtype=torch.float64))
+    entropy = torch.rand(2, 6, dtype=torch.float64)
+    logits, reference = (torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
     mask = torch.ones(2, 6, dtype=torch.bool)
     exact = -(entropy / math.log(20) * log_probs).mean().item()
     assert LOSSES["eaft"](log_probs, mask, entropy=entropy).loss.item() == pytest.approx(exact, rel=1e-14)
-    assert torch.autograd.gradcheck(lambda values: gold_event_kl(values, reference), (log_probs,))
+    assert torch.autograd.gradcheck(lambda values: vocabulary_kl(values, reference), (logits,))
 
 
 @pytest.mark.parametrize("name", list(LOSSES))
@@ -393,7 +422,6 @@ def test_nothing_is_broadcast(shape: tuple[int, ...]) -> None:
     given = {
         "entropy": "eaft",
         "kl": "asft",
-        "reference_log_probs": "asft",
         "window_mask": "cuset",
         "cuda_mask": "cuset",
     }

@@ -239,6 +239,66 @@ def test_eaft_trains_on_the_entropy_of_the_top_tokens(home: Path, tmp_path: Path
     assert all(t.weight <= 1 for t in looked.tokens) and min(t.weight for t in looked.tokens) < 1
 
 
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("tune", ["full", "lora"])
+def test_asft_is_anchored_over_the_whole_vocabulary(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tune: str, packing: bool
+) -> None:
+    """The trainer's loss and gradient equal those of the authors' formula on whole logits in float64."""
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    from kernelwright.training.fine_tune import heads
+    from kernelwright.training.fine_tune.run import adapter
+
+    monkeypatch.setattr(heads, "_TILE", 7)
+    model = {"tune": tune, "lora": {"dropout": 0.0}} if tune == "lora" else {"tune": tune}
+    wanted = settings(home, {"name": "asft", "kl_weight": 0.7}, model=model, batch=2, micro_batch=2, packing=packing)
+    samples, _ = prepare(wanted)
+    trainer = make_trainer(wanted, tmp_path, arguments(wanted, tmp_path), samples, None)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in (w for w in trainer.model.parameters() if w.requires_grad):
+            weight += 0.1 * torch.randn_like(weight)
+    batch = next(iter(trainer.get_train_dataloader()))
+    trainer.model.eval()
+    found = trainer.compute_loss(trainer.model, dict(batch))
+    found.backward()
+
+    def fresh() -> Any:
+        made = AutoModelForCausalLM.from_pretrained(home / "base", dtype=torch.float64).eval()
+        return get_peft_model(made, adapter(wanted.model)).eval() if tune == "lora" else made
+
+    def logits(of: Any) -> Any:
+        """Returns the logits of the whole batch; joined samples are told apart by their positions."""
+        names = ("position_ids", "attention_mask") if not packing else ("position_ids",)
+        more = {name: batch[name] for name in names if name in batch}
+        return of(input_ids=batch["input_ids"], **more, use_cache=False).logits[:, :-1]
+
+    exact = fresh()
+    exact.load_state_dict(trainer.model.state_dict())
+    targets = batch["labels"][:, 1:] != -100
+    ours = logits(exact)[targets].log_softmax(-1)
+    theirs = logits(fresh())[targets].log_softmax(-1).detach()
+    gold = ours.gather(1, batch["input_ids"][:, 1:][targets][:, None])[:, 0]
+    kl = (theirs.exp() * (theirs - ours)).sum(1)
+    assert kl.mean() > 0.01, "the model has left its anchor"
+    expected = (-gold.detach().exp() * gold + 0.7 * kl).mean()
+    expected.backward()
+    assert found.item() == pytest.approx(expected.item(), rel=1e-4)
+    slopes = [(a.grad, b.grad) for a, b in zip(trainer.model.parameters(), exact.parameters(), strict=True)]
+    assert any(b is not None and b.abs().max() > 1e-4 for _, b in slopes)
+    for mine, right in slopes:
+        assert (mine is None) == (right is None)
+        if mine is not None:
+            assert torch.allclose(mine.double(), right, rtol=1e-3, atol=1e-5)
+
+
+def test_asft_refuses_shards(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="asft"):
+        arguments(settings(home, "asft", fsdp="full"), tmp_path)  # before anything else about shards
+
+
 @pytest.mark.parametrize(
     "loss",
     [
@@ -258,7 +318,7 @@ def test_parameters_of_losses_have_ranges(home: Path, loss: dict[str, Any]) -> N
     with pytest.raises(ValueError, match=next(key for key in loss if key != "name")):
         settings(home, loss)
     log_probs, mask = torch.full((1, 3), -1.0), torch.ones(1, 3, dtype=torch.bool)
-    more: dict[str, Any] = {"eaft": {"entropy": mask * 0.0}, "asft": {"reference_log_probs": log_probs}}
+    more: dict[str, Any] = {"eaft": {"entropy": mask * 0.0}, "asft": {"kl": mask * 0.0}}
     name, parameters = loss["name"], {key: value for key, value in loss.items() if key != "name"}
     with pytest.raises(ConfigError, match=next(iter(parameters)).replace("_", ".")):
         LOSSES[name](log_probs, mask, **more.get(name, {}), **parameters)

@@ -19,7 +19,7 @@ from kernelwright.training.fine_tune import run
 from kernelwright.training.fine_tune.samples import CUDA, TARGET, THOUGHT, Encoder, encoder_of
 from kernelwright.training.fine_tune.settings import SftSettings
 from kernelwright.training.fine_tune.texts import BadRow, Conversation, RowReport, conversations
-from kernelwright.training.losses import load_loss, regions, top_k_entropy
+from kernelwright.training.losses import load_loss, regions, top_k_entropy, vocabulary_kl
 from kernelwright.training.losses.cuset import in_windows
 
 
@@ -98,7 +98,7 @@ def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sampl
         began = (
             logits if model_path == settings.model.path else _logits(settings, settings.model.path, ids)[:, first - 1 :]
         )
-        more["reference_log_probs"] = began.log_softmax(-1).gather(2, gold)[..., 0]
+        more["kl"] = vocabulary_kl(logits, began)
     if settings.loss.name == "cuset":
         more["window_mask"] = code
     targets = own[None, first:]

@@ -98,6 +98,11 @@ def arguments(settings: SftSettings, out: Path) -> Any:
     """Returns TRL's configuration. Raises `ConfigError` if rows do not divide evenly over processes."""
     from trl import SFTConfig
 
+    if settings.loss.name == "asft" and settings.train.fsdp != "no":
+        raise ConfigError(
+            "loss.name = asft applies the head a second time, and train.fsdp has only shards of its weights",
+            hint="set train.fsdp=no",
+        )
     common = run.arguments(
         settings.train, settings.model, settings.bench, settings.seed, out, bool(settings.data.held_out)
     )

@@ -22,16 +22,16 @@ from trl import SFTTrainer
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from kernelwright.errors import ConfigError
+from kernelwright.training.fine_tune.heads import RecordedHead
 from kernelwright.training.fine_tune.run import diverged
 from kernelwright.training.fine_tune.samples import CUDA, TARGET, THOUGHT
 from kernelwright.training.fine_tune.settings import LossSettings
 from kernelwright.training.fine_tune.short_runs import ShortRuns
-from kernelwright.training.losses import LossOutput, load_loss, top_k_entropy
+from kernelwright.training.losses import LossOutput, load_loss
 
 IGNORE = -100
 SAMPLE_WEIGHT = "sample_weight.json"
 """The file in a checkpoint with the divisor of normalised sample weights for the next update."""
-_TILE = 1024
 _COUNTS = ("tokens", "non_finite", "samples", "windowed", "seen")
 """The statistics of a micro-batch that are sums; the others are means."""
 _OF_SAMPLES = ("hardest", "sample_weight", "raw_sample_weight")
@@ -80,52 +80,6 @@ def by_sample(values: Tensor, inputs: dict[str, Any], fill: float | bool) -> Ten
     rows = values.new_full((samples, longest), fill)
     place = (inputs["seq_idx"][0, 1:].long(), inputs["position_ids"][0, 1:].long())
     return rows.index_put(place, values[0])
-
-
-class _Doubt:
-    """Computes the entropy of the most probable tokens, which TRL's head does not give.
-
-    In the `with` block, a hook records the last hidden states of `model`; `entropy` applies the head to them again, in
-    tiles and without a gradient.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self._hidden: Tensor | None = None
-
-    def __enter__(self) -> None:
-        self._hook = self._model.base_model.register_forward_hook(self._keep)
-
-    def __exit__(self, *_error: Any) -> None:
-        self._hook.remove()
-
-    def _keep(self, _module: Any, _inputs: Any, outputs: Any) -> None:
-        self._hidden = outputs.last_hidden_state.detach()
-
-    @torch.no_grad()
-    def entropy(self, label_mask: Tensor) -> Tensor:
-        """Returns the entropy, in nats, of each predicted token in the mask; 0 elsewhere."""
-        assert self._hidden is not None
-        head, scale, cap = self._model.get_output_embeddings(), *_of_logits(self._model.config.get_text_config())
-        weight, bias = (p.full_tensor() if hasattr(p, "full_tensor") else p for p in (head.weight, head.bias))
-        hidden, self._hidden = self._hidden[:, :-1][label_mask], None
-        found = [hidden.new_zeros(0, dtype=torch.float32)]
-        for tile in hidden.split(_TILE):
-            logits = torch.nn.functional.linear(tile.to(weight.dtype), weight, bias).float() * scale
-            found.append(top_k_entropy(cap * torch.tanh(logits / cap) if cap else logits))
-        return torch.zeros(label_mask.shape, device=hidden.device).masked_scatter(label_mask, torch.cat(found))
-
-
-def _of_logits(config: Any) -> tuple[float, float | None]:
-    """Returns a model's logit scale and soft cap, from the config names that TRL's head supports."""
-    scale = next((s for n in _SCALES if (s := getattr(config, n, None)) is not None), None)
-    divisor = getattr(config, "logits_scaling", None)
-    if scale is None and divisor is not None:
-        scale = divisor if config.model_type == "hyperclovax" else 1 / divisor
-    return 1.0 if scale is None else float(scale), getattr(config, "final_logit_softcapping", None)
-
-
-_SCALES = ("logit_scale", "output_multiplier", "lm_head_multiplier")
 
 
 _REFUSED = (ValueError, RuntimeError, TypeError, AttributeError, NotImplementedError)
@@ -214,23 +168,26 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
         """Computes the loss of one micro-batch. `num_items_in_batch`: the count of `_get_num_items_in_batch`."""
         flags = inputs.pop("flags")
         inputs["use_cache"] = False
-        doubt = _Doubt(self.accelerator.unwrap_model(model)) if self.loss_settings.name == "eaft" else None
-        with doubt or contextlib.nullcontext():
+        name = self.loss_settings.name
+        head = RecordedHead(self.accelerator.unwrap_model(model)) if name in ("eaft", "asft") else None
+        with head or contextlib.nullcontext():
             outputs = model(**inputs, fused_lm_head=True)
-        entropy = doubt.entropy(outputs.label_mask) if doubt is not None else None
-        out = self._loss(model, inputs, flags, outputs, entropy, num_items_in_batch)
+        more = {}
+        if head is not None and name == "eaft":
+            more["entropy"] = by_sample(head.entropy(outputs.label_mask), inputs, 0.0)
+        elif head is not None:
+            anchor = self._reference(model, inputs)
+            more["kl"] = by_sample(head.divergence(outputs.label_mask, anchor), inputs, 0.0)
+        out = self._loss(inputs, flags, outputs, more, num_items_in_batch)
         self._note(inputs, outputs, out)
         return (out.loss, outputs) if return_outputs else out.loss
 
     def _loss(
-        self, model: Any, inputs: dict[str, Any], flags: Tensor, outputs: Any, entropy: Tensor | None, items: Any
+        self, inputs: dict[str, Any], flags: Tensor, outputs: Any, more: dict[str, Tensor], items: Any
     ) -> LossOutput:
+        """Computes the loss by name; `more` are its own inputs, `(samples, length)`."""
         settings = self.loss_settings
-        parameters = settings.parameters()
-        if entropy is not None:
-            parameters["entropy"] = by_sample(entropy, inputs, 0.0)
-        if settings.name == "asft":
-            parameters["reference_log_probs"] = by_sample(self._reference(model, inputs), inputs, 0.0)
+        parameters = {**settings.parameters(), **more}
         flags = by_sample(flags[:, 1:], inputs, 0)
         if settings.name == "cuset":
             parameters["window_mask"] = (flags & THOUGHT) == 0
@@ -269,11 +226,11 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
         return super()._get_num_items_in_batch([{"labels": one, "shift_labels": one} for one in as_labels], device)
 
     @torch.no_grad()
-    def _reference(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """Returns the gold tokens' log-probabilities under the model before training."""
-        with self._base_model(model) as base:
-            log_probs: Tensor = base(**inputs, fused_lm_head=True).log_probs
-        return log_probs
+    def _reference(self, model: Any, inputs: dict[str, Any]) -> RecordedHead:
+        """Returns the model before training, with its last hidden states for the batch."""
+        with self._base_model(model) as base, RecordedHead(self.accelerator.unwrap_model(base)) as recorded:
+            base(**inputs, fused_lm_head=True)
+        return recorded
 
     @contextlib.contextmanager
     def _base_model(self, model: Any) -> Iterator[Any]:

@@ -4,7 +4,7 @@
     out.loss.backward()
 
 All take `log_probs` `(batch, length)`, teacher forced, and boolean masks of that shape; a row is a sample. Other inputs
-of a loss (an entropy, a reference model's log-probabilities) are parameters of its own. Importing this loads no torch.
+of a loss (an entropy, a divergence from a reference model) are parameters of its own. Importing this loads no torch.
 Each module names the paper of its formula.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelwright.errors import ConfigError, did_you_mean
-from kernelwright.training.losses.asft import asft, gold_event_kl
+from kernelwright.training.losses.asft import asft, vocabulary_kl
 from kernelwright.training.losses.cuset import cuset
 from kernelwright.training.losses.dft import dft
 from kernelwright.training.losses.eaft import eaft, top_k_entropy
@@ -52,10 +52,10 @@ __all__ = [
     "cuset",
     "dft",
     "eaft",
-    "gold_event_kl",
     "load_loss",
     "profit",
     "regions",
     "sft",
     "top_k_entropy",
+    "vocabulary_kl",
 ]
