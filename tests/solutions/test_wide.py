@@ -88,6 +88,29 @@ CASES = {
     "minus infinity": task(
         "torch.softmax(x.masked_fill(torch.ones(200, 200).triu(1).bool(), float('-inf')), dim=-1)", "200, 200"
     ),
+    "sum of all": task("(x * 2).sum()", "37, 301"), "mean of all": task("x.mean() * 3", "5, 10001"),
+    "sum of one": task("x.sum()", "1"), "product of all": task("x.prod()", "50"),
+    "largest of all": task("x.amax()", "77, 9"),
+    "loss": task("F.mse_loss(x, z)", "70, 301", "70, 301"),
+    "hinge": task("torch.clamp(1 - x * z, min=0).mean()", "70, 30", "30"),
+    "many blocks": task("x.sum()", "600, 1100"),
+    "argmax": task("torch.argmax(x, dim=1)", "9, 300"),
+    "argmin of the middle": task("torch.argmin(x, dim=1)", "5, 70, 33"),
+    "argmax of equals": task("torch.argmax(x, dim=-1)", "torch.randint(0, 3, (40, 70)).float()"),
+    "argmax kept": task("torch.argmax(x * z, dim=0, keepdim=True)", "70, 40", "70, 40"),
+    **{f"cumsum of {n}": task("torch.cumsum(x, dim=1)", f"{r}, {n}") for r, n in (
+        (9, 1), (3, 31), (9, 128), (9, 130), (3, 1000), (2, 2500), (2, 9000), (1, 5001)
+    )},
+    "cumprod of the first": task("torch.cumprod(x, dim=0)", "50, 33"),
+    "cumsum of the middle": task("torch.cumsum(x * z, dim=1) * 2", "3, 50, 33", "3, 50, 33"),
+    "scan and chain": task("torch.relu(torch.cumsum(x, dim=-1) + z)", "5, 301", "301"),
+    "reversed": task("torch.cumsum(x.flip(1), dim=1).flip(1)", "5, 300"),
+    "masked": task("torch.cumsum(x * z, dim=1)", "5, 300", "torch.randint(0, 2, (5, 300)).bool()"),
+    "exclusive": task(
+        "torch.cat((torch.zeros_like(x.select(1, 0).unsqueeze(1)), x), dim=1)[:, :-1].cumsum(1)", "5, 301"
+    ),
+    "cummax": task("torch.cummax(x, dim=1)[0]", "5, 301"), "cummin": task("torch.cummin(x, dim=0).values", "51, 30"),
+    "long layer norm": task("self.n(x)", "2, 300000", init="self.n = nn.LayerNorm(300000)"),
 }  # fmt: skip
 
 

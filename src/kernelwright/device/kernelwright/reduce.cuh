@@ -52,9 +52,24 @@ struct First {
     }
 };
 
+// Number, mean and sum of squares around the mean of some values.
+struct Moments {
+    float count, mean, squares;
+};
+struct Merge {
+    static __device__ Moments start() { return {0.0f, 0.0f, 0.0f}; }
+    __device__ Moments operator()(Moments a, Moments b) const {
+        const float count = a.count + b.count, share = count > 0.0f ? b.count / count : 0.0f, gap = b.mean - a.mean;
+        return {count, a.mean + gap * share, a.squares + b.squares + gap * gap * a.count * share};
+    }
+};
+
 __device__ inline float swap_lanes(unsigned mask, float v, int k) { return __shfl_xor_sync(mask, v, k); }
 __device__ inline Place swap_lanes(unsigned mask, Place v, int k) {
     return {__shfl_xor_sync(mask, v.value, k), __shfl_xor_sync(mask, v.at, k)};
+}
+__device__ inline Moments swap_lanes(unsigned mask, Moments v, int k) {
+    return {__shfl_xor_sync(mask, v.count, k), __shfl_xor_sync(mask, v.mean, k), __shfl_xor_sync(mask, v.squares, k)};
 }
 
 // Every one of `Width` neighbouring lanes gets their combined value.
@@ -88,17 +103,21 @@ __device__ inline void cluster_barrier() {
 }
 
 // The value that another block of the cluster holds at the same place of its shared memory.
-__device__ inline float in_block(const float* here, unsigned rank) {
+template <class T>
+__device__ T in_block(const T* here, unsigned rank) {
     unsigned at = (unsigned)__cvta_generic_to_shared(here);
-    float v;
     asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(at) : "r"(rank));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+    T v;
+#pragma unroll
+    for (int w = 0; w < sizeof(T) / 4; w++) {
+        asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(reinterpret_cast<unsigned*>(&v)[w]) : "r"(at + 4 * w) : "memory");
+    }
     return v;
 }
 
-template <int Cluster, class Op>
-__device__ float cluster_reduce(float v, Op op, int slot) {
-    __shared__ float own[2];
+template <int Cluster, class T, class Op>
+__device__ T cluster_reduce(T v, Op op, int slot) {
+    __shared__ T own[2];
     if (threadIdx.x == 0) own[slot] = v;
     cluster_barrier();
     return lanes_reduce<Cluster>(in_block(&own[slot], threadIdx.x % Cluster), op);
@@ -295,6 +314,39 @@ struct Row {
         total = combined(total * expf(largest - top), Add());
         high = top;
         return total;
+    }
+
+    // Returns the mean of f(j, …) and sets `spread` to the mean of the squares around it. A row that does not fit into
+    // registers is read once.
+    template <class F, class... P>
+    __device__ float moments(float& spread, const F& f, const P*... more) {
+        if (chunks == 1) {
+            const float centre = mean(f, more...);
+            spread = mean([&](int j, auto... v) {
+                const float gap = f(j, v...) - centre;
+                return gap * gap;
+            }, more...);
+            return centre;
+        }
+        Moments all = Merge::start();
+        float values[ITEMS];
+        walk(f, [&](int k, float v) { values[k] = v; }, [&](int chunk) {
+            Moments part = Merge::start();
+#pragma unroll
+            for (int k = 0; k < ITEMS; k++) {
+                if (place(chunk, k) < limit) part.count += 1.0f, part.mean += values[k];
+            }
+            if (part.count > 0.0f) part.mean /= part.count;
+#pragma unroll
+            for (int k = 0; k < ITEMS; k++) {
+                const float gap = values[k] - part.mean;
+                if (place(chunk, k) < limit) part.squares += gap * gap;
+            }
+            all = Merge()(all, part);
+        }, more...);
+        all = combined(all, Merge());
+        spread = all.squares / n;
+        return all.mean;
     }
 
     // The index of the first largest (or smallest) value.

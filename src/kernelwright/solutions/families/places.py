@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernelwright.solutions.families.scans import row_bearer
 from kernelwright.solutions.kernels.blocks import half_of, within
 from kernelwright.solutions.kernels.fusion import Fusion, Operands
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable
+
+PLACE_WAYS: dict[str, Callable[[Writer, Node, int], str]] = {}
+"""Value of `Schedule.memory` -> the function that takes the place of `place` along one dimension."""
 
 
 def _dim(writer: Writer, node: Node) -> int | None:
@@ -34,6 +39,8 @@ def place(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """Adds a kernel with one block a row: each thread takes a strided share, then a tree reduces the block."""
     inside = node.args[0]
     shape, dim = writer.shape(inside), _dim(writer, node)
+    if dim is not None and (way := PLACE_WAYS.get(writer.schedule.memory)):
+        return way(writer, node, dim)
     sign = ">" if node.op == "argmax" else "<"
     worst = "-INFINITY" if node.op == "argmax" else "INFINITY"
     block = writer.schedule.block

@@ -447,6 +447,10 @@ ROW_WAYS: dict[str, type[RowKernel]] = {}
 """Value of `Schedule.memory` -> the class that takes the place of `RowKernel`."""
 
 
+WHOLE_WAYS: dict[str, Callable[[Writer, Node], str]] = {}
+"""Value of `Schedule.memory` -> a function that does the work of `whole`; it returns "" where it cannot."""
+
+
 def alike(a: Node, b: Node) -> bool:
     return a.text == b.text and a.args == b.args and a.option("dims") == b.option("dims")
 
@@ -497,6 +501,8 @@ def title_of(writer: Writer, group: Group) -> str:
 
 def whole(writer: Writer, node: Node) -> str:
     """Reduces everything to one number: blocks of sums and means add atomically; other kinds take one block."""
+    if (way := WHOLE_WAYS.get(writer.schedule.memory)) and (found := way(writer, node)):
+        return found
     kind, inside = node.text, node.args[0]
     shape = writer.shape(inside)
     block = writer.schedule.block
@@ -509,7 +515,7 @@ def whole(writer: Writer, node: Node) -> str:
     function = block_function(writer, kind)
     name = writer.kernel_name(writer.title(node) or kind)
     adds = kind in ("sum", "mean")
-    x, y = _largest(writer, inside, reads), writer.result()
+    x, y = largest(writer, inside, reads), writer.result()
     (pointers, tensors), (numbers, values) = fusion.operands.pointers(y, x), fusion.operands.numbers(y, x)
     first, stride = ("threadIdx.x", f"{block}")
     if adds:
@@ -537,7 +543,7 @@ extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
     return y
 
 
-def _largest(writer: Writer, node: Node, reads: frozenset[Node]) -> str:
+def largest(writer: Writer, node: Node, reads: frozenset[Node]) -> str:
     """Returns Python text of a tensor that has the shape of an elementwise expression."""
     shape = writer.shape(node)
     for leaf in leaves(node, reads):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kernelwright.solutions.families.remaps import dim_of
 from kernelwright.solutions.kernels.fusion import NUMBERS, Fusion, Operands, leaves, same
@@ -37,11 +37,16 @@ _COMBINED = {
 }
 """Scans that a block can compute together -> the neutral value, and the expression that combines two parts."""
 
+SCAN_WAYS: dict[str, Callable[[Writer, Node, Epilogue], str]] = {}
+"""Value of `Schedule.memory` -> a function that does the work of `scan`; it returns "" where it cannot."""
+
 
 @anchor("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 @anchor("exclusive_cumsum", "cummax_indices", "cummin_indices", fuses=False)
 def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """Adds a kernel with one thread a row or, by schedule, one block a row."""
+    if (way := SCAN_WAYS.get(writer.schedule.memory)) and (found := way(writer, node, epilogue)):
+        return found
     shape, dim = writer.shape(node), dim_of(writer, node)
     by_block = writer.schedule.shuffle and node.op in _COMBINED
     inside = node.args[0]

@@ -121,6 +121,9 @@ class WideRowKernel(RowKernel):
         if pair := online(depths):
             self._online_pass(*pair)
             depths = depths[2:]
+        elif pair := _centred(depths):
+            self._moments_pass(*pair)
+            depths = depths[2:]
         for depth in depths:
             self._pass(depth)
         if per_element:
@@ -212,10 +215,25 @@ class WideRowKernel(RowKernel):
                     self.known[twin] = name
         self._row_values([high, total])
 
+    def _moments_pass(self, mean: Node, spread: Node) -> None:
+        """Adds a mean and the mean of the squares around it."""
+        element = self._element(mean.args[0])
+        names = [self._variable(mean), self._variable(spread)]
+        self.text += [f"    float {names[1]};", f"    float {names[0]} = r.moments({names[1]}, {element});"]
+        for twin in self.group.members:
+            for node, name in zip((mean, spread), names, strict=True):
+                if alike(twin, node):
+                    self.known[twin] = name
+        self._row_values([mean, spread])
+
+    def _name(self) -> str:
+        """Returns the operator that the kernel is named after."""
+        return title_of(self.writer, self.group)
+
     def _launch(self, per_element: bool) -> str:
         writer, group = self.writer, self.group
         x, y = self._sized(), writer.result()
-        name = writer.kernel_name(title_of(writer, group))
+        name = writer.kernel_name(self._name())
         (pointers, tensors), (numbers, values) = self.operands.pointers(y, x), self.operands.numbers(y, x)
         sizes = [group.full[d] for d in group.dims]
         layout = (strided_layout if self.inner else contiguous_layout)(
@@ -260,6 +278,18 @@ extern "C" __global__ void {bounds}{name}({parameters}) {{
             grid += f" * {layout.blocks}" if layout.blocks > 1 else ""
         writer.launch(name, grid, f"{tensors}{y}, {given}{values}", block)
         return y
+
+
+def _centred(depths: list[list[Node]]) -> tuple[Node, Node] | None:
+    """Returns a mean and the mean of the squares around it, where a group begins with these two."""
+    if len(depths) < 2 or len(depths[0]) != 1 or len(depths[1]) != 1:
+        return None
+    mean, spread = depths[0][0], depths[1][0]
+    square = spread.args[0]
+    if mean.text != "mean" or spread.text != "mean" or square.op != "square" or square.args[0].op != "sub":
+        return None
+    whole, centre = square.args[0].args
+    return (mean, spread) if whole == mean.args[0] and alike(centre, mean) else None
 
 
 ROW_WAYS["wide"] = WideRowKernel
