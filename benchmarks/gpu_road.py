@@ -1,12 +1,13 @@
 """Judges folders of candidates and the honest set on a GPU, and prints by which road each verdict was reached.
 
-    python benchmarks/gpu_road.py [FOLDER...] [--honest] [--device cuda|host] [--jobs 8] [--only WORD...] [--json FILE]
+    python benchmarks/gpu_road.py [FOLDER...] [--honest] [--live] [--device cuda|host] [--jobs 8] [--only WORD...]
+        [--json FILE]
 
 The first line of each file in a FOLDER names its task, in the folder `tasks` beside it: `# task: NAME.py`. `--honest`
 adds the candidates of `tests/sets/honest`. In a folder whose name begins with `honest`, and in the honest set, verdicts
 other than `correct` and `unsupported` are failures; in other folders `correct` is one. `--device host` judges the GPU's
-way on the CPU, at reduced sizes. Exit status 1 if anything failed. The last line has the share of `correct` candidates
-that went by `program`, and evaluations a minute.
+way on the CPU, at reduced sizes. `--live` also executes programs that depend on values as they arrive. Exit status 1 if
+anything failed. The last line has the share of `correct` candidates that went by `program`, and evaluations a minute.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--honest", action="store_true", help="judge tests/sets/honest, too")
+    parser.add_argument("--live", action="store_true", help="execute programs that depend on values as they arrive")
     parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--only", nargs="*", default=[], help="judge only candidates whose name contains a word")
@@ -130,7 +132,9 @@ def main() -> int:
     cases = [case for folder in args.folders for case in in_folder(folder)]
     cases += of_the_honest_set(args.device == "cuda") if args.honest else []
     cases = [c for c in cases if not args.only or any(word in c.name for word in args.only)]
-    options = EvalOptions(backend="gpu", timing_seconds=args.timing_seconds, timeout=SECONDS_A_CASE, trials=3)
+    options = EvalOptions(
+        backend="gpu", timing_seconds=args.timing_seconds, timeout=SECONDS_A_CASE, trials=3, live=args.live
+    )
     rows: list[Row] = []
     with Evaluator(options, device="cpu" if args.device == "host" else None) as evaluator:
         tasks = [reduced(c.task, evaluator) if args.device == "host" else c.task for c in cases]

@@ -27,6 +27,9 @@ from kernelwright.evaluation.program.stream import RecordStream
 from kernelwright.evaluation.program.weight_copies import copies_among, held_tensors, own_tensors
 from kernelwright.tasks import gradients
 
+SPIN_SECONDS = 0.001
+"""Seconds that it looks for an answer before it sleeps, where the time of a call is measured."""
+
 
 class HandleRunner(runner.Runner):
     """The state of one candidate with handles."""
@@ -46,6 +49,7 @@ class HandleRunner(runner.Runner):
         """Executes the candidate's module; success returns no facts."""
         self.runtime.card_code = bool(message.header["card_code"])
         self.runtime.live = self.runtime.tensors.addresses.reused = bool(message.header["live"])
+        self.stream.spin = SPIN_SECONDS if self.runtime.live else 0.0
         return super().load(message)
 
     def modes(self) -> list[Any]:

@@ -18,7 +18,7 @@ import functools
 import hashlib
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal, cast
 
@@ -36,11 +36,12 @@ from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.program import memory, origins
 from kernelwright.evaluation.program.executor import MAX_MODULES, ProgramDevice, serve_devices
-from kernelwright.evaluation.program.forms import Place
+from kernelwright.evaluation.program.forms import Place, decode
 from kernelwright.evaluation.program.glue import Glue
 from kernelwright.evaluation.program.live_memory import LiveMemory
 from kernelwright.evaluation.program.machine_runtime import MachineRuntime
 from kernelwright.evaluation.program.memory import GIVEN_LOW, BadAddress, Block
+from kernelwright.evaluation.program.moved_labels import Execution
 from kernelwright.evaluation.program.stream import StreamRecord
 from kernelwright.machine import LaunchAttributes, driver
 from kernelwright.tasks import draws
@@ -49,10 +50,20 @@ SUSPECT = (memory.GLUE, memory.HOST, memory.MOVED)
 """Labels that a block keeps if a watched launch leaves it unchanged."""
 MOST_MARKS = 100_000
 """The most points in time that a candidate may record."""
+SPIN_SECONDS = 0.001
+"""Seconds after a record in which the next one is looked for without sleep; waking up would be part of the time."""
 BETWEEN_CALLS = frozenset(("alloc", "free", "integers"))
 """Records that may follow the end of a call, until the next one begins or a model is constructed."""
 
 
+_IN_PLACE: dict[str, Callable[[torch.Tensor, list[Any]], Any]] = {
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), lambda made, _args: made.zero_()),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), lambda made, _args: made.fill_(1)),
+    **dict.fromkeys(("full", "full_like"), lambda made, args: made.fill_(args[1])),
+    "new_full": lambda made, args: made.fill_(args[2]),
+    **dict.fromkeys(("clone", "_to_copy"), lambda made, args: made.copy_(args[0])),
+}
+"""Writes the only result of an operator into a tensor, from the operator's positional arguments, by its name."""
 _NO_TIMES = devices.Times(0.0, 0.0, 0.0, False)
 
 
@@ -72,6 +83,21 @@ class LiveGlue(Glue):
     """Runs operators on the card, and labels each tensor as a whole."""
 
     element_labels = False
+
+    def execute(
+        self, function: Any, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]
+    ) -> Execution | None:
+        """Executes an operator. What only fills or copies one tensor does so at its place, as torch's allocator would
+        have it: another copy would be timed."""
+        place = results[0] if len(results) == 1 else None
+        write = _IN_PLACE.get(function.overloadpacket.__name__)
+        if place is None or write is None or 0 in place[2]:
+            return super().execute(function, arguments, results, parts)
+        plain = decode(arguments[0], self.blocks.view, self._host(parts), self.blocks.device)
+        made = self.blocks.view(place)
+        with torch.no_grad():
+            write(made, plain)
+        return Execution(plain, {}, made)
 
 
 class LiveDevice(ProgramDevice):
@@ -140,9 +166,9 @@ class LiveDevice(ProgramDevice):
             self.calls.refresh()
         before, forms = self._held, header["forms"]
         shared = [self.calls.view(header["slot"] * header["stride"], *place) for place in header["inputs"]]
-        reused = header["reuse"] and [b.nbytes for b in before] == [len(m) for m in shared]
+        reused = header["reuse"] and [b.nbytes for b in before] == [max(1, len(m)) for m in shared]
         if not reused:
-            self._held = [self.live.given(len(m), f"input {k}") for k, m in enumerate(shared)]
+            self._held = [self.live.given(max(1, len(m)), f"input {k}") for k, m in enumerate(shared)]
             for block in before:  # afterwards, so that addresses change from call to call
                 self.live.free(block.address)
         for block, source in zip(self._held, shared, strict=True):
@@ -233,6 +259,17 @@ class LiveDevice(ProgramDevice):
         super().forget()
 
     # The candidate's records.
+
+    def _drain(self) -> None:
+        """Executes every record that has arrived. While a call is timed, it looks for the next one for a moment."""
+        until = 0.0
+        while True:
+            record = self.stream.next()
+            if record is not None:
+                self.execute(record)
+                until = time.perf_counter() + SPIN_SECONDS
+            elif not (self._timed and self._phase == "call") or time.perf_counter() > until:
+                return
 
     def execute(self, record: StreamRecord) -> None:
         """Executes one record. Work between calls, when no clock runs, is a fault."""

@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,9 @@ class RecordStream:
         self.sock.setblocking(False)
         self.sent = 0
         """The number of records written."""
+        self.spin = 0.0
+        """Seconds for which `ask` looks for the answer again and again, before it sleeps: waking up takes longer than
+        many answers."""
         self._waiting = bytearray()
         self._arrived = bytearray()
         self._lock = threading.RLock()
@@ -96,11 +100,13 @@ class RecordStream:
         with self._lock:
             self.write(kind, *fields, parts=parts)
             self.flush()
+            until = time.perf_counter() + self.spin
             while True:
                 record = self.next()
                 if record is not None:
                     return record
-                self._wait(select.POLLIN)
+                if time.perf_counter() > until:
+                    self._wait(select.POLLIN)
 
     def next(self) -> StreamRecord | None:
         """Returns the next whole record that has arrived; None if there is none yet. Raises `StreamClosed`."""
