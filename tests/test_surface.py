@@ -31,12 +31,12 @@ SIGNATURES = {
 }
 RECORDS = {
     "Candidate": "sources language entry_point provenance",
-    "EvalOptions": "backend policy trials timeout build_timeout memory_mb seed sample_large full_size small_sizes"
-    " baselines timing_seconds gpu_memory_gb program_first replay live strict_kernelbench kernelbench_tolerance"
-    " sandbox",
+    "EvalOptions": "backend policy precision trials timeout build_timeout memory_mb seed sample_large full_size"
+    " small_sizes baselines timing_seconds gpu_memory_gb program_first replay live strict_kernelbench"
+    " kernelbench_tolerance sandbox",
     "Evaluation": "task_id task_hash candidate_id verdict reason backend sandbox workloads coverage timing findings"
     " launches library_ops seconds log environment options",
-    "Task": "task_id source policy workloads tolerance description provenance function gate",
+    "Task": "task_id source policy workloads tolerance description provenance precision function gate",
 }
 ERRORS = """
 KernelwrightError

@@ -13,7 +13,9 @@ import math
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+
+from kernelwright.record import Record as Record
 
 Language = Literal["cuda", "triton", "cpp", "hip", "torch"]
 """The language of a candidate. `torch` marks a candidate without a kernel of its own."""
@@ -37,6 +39,10 @@ LibraryRule = Annotated[str, AfterValidator(_known_rule)]
 stored as `libraries`: it may call torch, cuBLAS and the like. `libraries:cublas,cudnn`: it may call the named ones;
 `torch` stands for torch's own kernels. Records and files keep the rule in a field named `policy`: its name is part of
 their content hashes."""
+
+Precision = Literal["float32", "tf32"]
+"""The precision in which products of float32 operands may be computed. `float32`: with at most float32's error. `tf32`:
+with TF32's, for the candidate and the baselines. Tasks in half types, or in float64, declare these by their dtypes."""
 
 VerdictName = Literal[
     "correct", "wrong", "compile_error", "runtime_error", "timeout", "rejected", "unsupported", "harness_error"
@@ -68,52 +74,6 @@ Distribution = Literal[
     "near_one",
 ]
 """A distribution of input values. The last four are only for tasks that a null kernel passes under all the others."""
-
-
-def _sound(value: Any) -> Any:
-    """Returns the value with every text in it encodable as UTF-8."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode(errors="replace").decode()
-    elif isinstance(value, dict):
-        return {_sound(k): _sound(v) for k, v in value.items()}
-    elif isinstance(value, (list, tuple)):
-        return [_sound(v) for v in value]
-    return value
-
-
-class Record(BaseModel):
-    """The base of all records: frozen, no unknown fields, identity by content."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", allow_inf_nan=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _sound_text(cls, data: Any) -> Any:
-        """Replaces lone surrogates, which JSON can spell and no file can hold, by `?`: every record can be stored."""
-        return _sound(data)
-
-    def plain(self) -> dict[str, Any]:
-        """Returns this record as JSON values; infinities and NaN are the strings `Infinity`, `-Infinity`, `NaN`."""
-        value: dict[str, Any] = json.loads(self.model_dump_json())
-        return value
-
-    def canonical_json(self) -> str:
-        """Returns this record as JSON with sorted keys and no spare blanks: the text that `content_hash` hashes."""
-        return json.dumps(self.plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-    @cached_property
-    def content_hash(self) -> str:
-        """SHA-256 of the canonical JSON, 64 hexadecimal digits."""
-        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
-
-    def changed(self, **fields: Any) -> Self:
-        """Returns a copy with other values in some fields, validated and hashed again."""
-        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **fields})
-
-    @property
-    def short_hash(self) -> str:
-        """The first 12 digits of `content_hash`: enough to name a record in a table."""
-        return self.content_hash[:12]
 
 
 class Provenance(Record):
@@ -186,9 +146,11 @@ class Task(Record):
     workloads: tuple[Workload, ...] = ()
     """Declared sizes. Empty: they are derived from the reference's constants when the task is judged."""
     tolerance: float | None = None
-    """Relative tolerance to use instead of the one measured from the honest dtype."""
+    """Relative tolerance to use instead of the one measured from the honest run."""
     description: str = ""
     provenance: Provenance = Provenance()
+    precision: Precision = Field(default="float32", exclude_if=lambda name: name == "float32")
+    """The precision in which products of float32 operands may be computed."""
     function: str = Field(default="forward", exclude_if=lambda name: name == "forward")
     """The function to call in a candidate without Python (a bare `.cu` file) that offers several."""
     gate: Gate | None = Field(default=None, exclude=True)
@@ -199,6 +161,10 @@ class Task(Record):
         if not self.source.strip():
             raise ValueError("a task needs the source of its reference")
         return self
+
+    def at(self, precision: Precision | None) -> Task:
+        """Returns the task with another precision of products; itself for None."""
+        return self if precision in (None, self.precision) else self.changed(precision=precision)
 
     @cached_property
     def asked_hash(self) -> str:
@@ -258,6 +224,23 @@ class Finding(Record):
     workload: str | None = None
 
 
+class Errors(Record):
+    """The largest and the root mean square error of an output against float64, over the reference's mean magnitude: the
+    candidate's, and the reference's own in the precision of the run."""
+
+    largest: float
+    rms: float
+    reference_largest: float | None = None
+    reference_rms: float | None = None
+
+    def told(self) -> str:
+        """Describes the errors: `largest 2.1e-05, rms 1.4e-06; the reference's own 3.2e-05, 2e-06`."""
+        text = f"largest {self.largest:.2g}, rms {self.rms:.2g}"
+        if self.reference_largest is None or self.reference_rms is None:
+            return text
+        return f"{text}; the reference's own {self.reference_largest:.2g}, {self.reference_rms:.2g}"
+
+
 class WorkloadResult(Record):
     """The comparison of one call of the candidate with the reference."""
 
@@ -277,6 +260,8 @@ class WorkloadResult(Record):
     """The reference's own error by the same measure, when it runs in the task's dtype."""
     forgiven: int = 0
     """Elements beyond the tolerance that the second look accepted (`evaluation.compare.second_look`)."""
+    errors: Errors | None = Field(default=None, exclude_if=lambda found: found is None)
+    """The errors of the output with the largest; None where no floating output was compared with float64."""
     passed: bool
     reason: str = ""
     """The reason for a failure, in one line."""
@@ -542,6 +527,21 @@ class Evaluation(Record):
         if self.launches or self.environment.builds:
             return True
         return self.environment.builds is None and self.verdict in ("correct", "wrong")
+
+    @property
+    def errors(self) -> tuple[WorkloadResult, Errors] | None:
+        """The call whose errors stand for the candidate's, with them: on the task's own values, at a stated size where
+        one was run, else at the largest. None where no floating output was compared."""
+        own = [(w, w.errors) for w in self.workloads if w.distribution == "own" and w.errors is not None]
+        elements = {id(w): sum(math.prod(shape) for shape in w.shape) for w, _ in own}
+        return max(own, key=lambda pair: (pair[0].scope == "declared", elements[id(pair[0])]), default=None)
+
+    def told_errors(self) -> str:
+        """Describes in one line the candidate's errors beside the reference's own; empty where there are none."""
+        if self.errors is None:
+            return ""
+        (result, errors), precision = self.errors, self.options.get("precision", "float32")
+        return f"error against float64 at {result.name}, precision {precision}: {errors.told()}"
 
     @model_validator(mode="after")
     def _verdict_fits_evidence(self) -> Self:

@@ -33,6 +33,7 @@ def get_init_inputs():
 def prepared(made: Baseline, seed: int, source: str = SOURCE, **constants: int) -> Any:
     """Returns the compiled reference of a task, once it is ready."""
     header = {"source": source, "constants": constants, "weight_seed": seed, "randomise": True}
+    header["precision"] = "float32"
     made.construct(Frame({"kind": "construct", **header, "handle": "", "nbytes": 0}))
     return made._baseline("compile")
 

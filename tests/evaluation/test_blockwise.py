@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.evaluation.compare import on_device, on_host
+from kernelwright.evaluation.compare.on_host import Ruler
 from kernelwright.tasks import metric
 
 SHAPES = st.lists(st.integers(1, 70), min_size=1, max_size=3).map(tuple)
@@ -21,7 +22,7 @@ def _both(got: torch.Tensor, exact: torch.Tensor, honest: torch.Tensor, low: flo
     numpy_got = got.float().numpy() if got.dtype == torch.bfloat16 else got.numpy()
     spec = on_host.OutputSpec(name, tuple(honest.shape))
     one = on_host.compare([on_host.Array(numpy_got, name)], [exact.numpy()], [numpy_honest], [spec], low_error=low)
-    return one, on_device.compare_output(0, got, exact, honest, low, 1.0, None)
+    return one, on_device.compare_output(0, got, exact, honest, Ruler(low), 1.0, None)
 
 
 @settings(max_examples=150, deadline=None)
@@ -81,7 +82,7 @@ def test_what_is_near_passes(shape: tuple[int, ...], dtype: torch.dtype, seed: i
     differences = on_device.nearness(got, honest, limit, shape).tolist()
     for call, difference in enumerate(differences):
         if difference < float("inf"):
-            assert on_device.compare_output(0, got[call], exact[call], honest[call], None, 1.0, limit).passed
+            assert on_device.compare_output(0, got[call], exact[call], honest[call], Ruler(), 1.0, limit).passed
             largest = float((got[call].double() - honest[call].double()).abs().max())
             assert difference == pytest.approx(largest, rel=1e-6)
     if fault in ("nan", "huge"):
@@ -114,25 +115,25 @@ def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = exact.float()
     got = honest.clone()
     got[20, 7] += 1
-    whole = on_device.compare_output(0, got, exact, honest, None, 1.0, None)
+    whole = on_device.compare_output(0, got, exact, honest, Ruler(), 1.0, None)
     monkeypatch.setattr(on_device, "BLOCK", 300)
-    assert on_device.compare_output(0, got, exact, honest, None, 1.0, None) == whole
+    assert on_device.compare_output(0, got, exact, honest, Ruler(), 1.0, None) == whole
     assert not whole.passed and "[20, 7]" in whole.reason and "1 of 4810" in whole.reason
 
 
 def test_integers_are_exact() -> None:
     exact = torch.arange(12).view(3, 4)
     got = exact.clone()
-    assert on_device.compare_output(0, got, exact, exact, None, 1.0, None).passed
+    assert on_device.compare_output(0, got, exact, exact, Ruler(), 1.0, None).passed
     got[2, 1] = 0
-    failed = on_device.compare_output(0, got, exact, exact, None, 1.0, None)
+    failed = on_device.compare_output(0, got, exact, exact, Ruler(), 1.0, None)
     assert not failed.passed and "[2, 1]: got 0, expected 9" in failed.reason
 
 
 def test_an_index_of_the_references_own_precision_is_right() -> None:
     exact, own = torch.tensor([832, 5, 7]), torch.tensor([0, 5, 9])
     for got, passed in (([832, 5, 7], True), ([0, 5, 9], True), ([832, 5, 9], True), ([0, 5, 8], False)):
-        assert on_device.compare_output(0, torch.tensor(got), exact, own, None, 1.0, None).passed == passed
+        assert on_device.compare_output(0, torch.tensor(got), exact, own, Ruler(), 1.0, None).passed == passed
 
 
 def test_the_ruler_is_the_same() -> None:
@@ -150,6 +151,6 @@ def test_long_sums_get_room_for_their_order_and_for_no_lower_precision() -> None
     in_turn = torch.from_numpy(np.cumsum(values.numpy(), axis=1, dtype=np.float32)[:, -1].astype(np.float64))
     far = (exact + 5.5 * (in_turn - exact)).float()  # as far as the farthest of many millions of elements
     tf32 = ((values.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32).double().sum(1).float()
-    assert not on_device.compare_output(0, far, exact, honest, 1e-4, 1.0, None).passed
-    assert on_device.compare_output(0, far, exact, honest, 1e-4, 1.0, None, terms).passed
-    assert not on_device.compare_output(0, tf32, exact, honest, 1e-4, 1.0, None, terms).passed
+    assert not on_device.compare_output(0, far, exact, honest, Ruler(1e-4), 1.0, None).passed
+    assert on_device.compare_output(0, far, exact, honest, Ruler(1e-4, terms), 1.0, None).passed
+    assert not on_device.compare_output(0, tf32, exact, honest, Ruler(1e-4, terms), 1.0, None).passed

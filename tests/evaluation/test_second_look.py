@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.compare import on_device, second_look
-from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpec, compare
+from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpec, Ruler, compare
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.reference.referee import Referee
 from kernelwright.evaluation.trials import noise
@@ -333,7 +333,7 @@ def test_the_blockwise_comparison_has_the_same_doubts(block: int, monkeypatch: p
     case = logits()
     got = WRONG["one element too large"](*case.values)
     exact, honest = case.exact[0], case.honest[0]
-    mine = on_device.compare_output(0, got, exact, honest, case.low[0], 1.0, None).doubt
+    mine = on_device.compare_output(0, got, exact, honest, Ruler(case.low[0]), 1.0, None).doubt
     other = case.judge(got, again=False).doubt
     assert mine is not None and other is not None
     for name in ("places", "starts", "where", "segment", "got"):
@@ -343,7 +343,7 @@ def test_the_blockwise_comparison_has_the_same_doubts(block: int, monkeypatch: p
     assert np.array_equal(picked, exact.numpy().reshape(-1)[other.places])
     indices = exact.argmax(1)
     indices[2] += 1
-    doubt = on_device.compare_output(0, indices, exact.argmax(1), exact.argmax(1), None, 1.0, None).doubt
+    doubt = on_device.compare_output(0, indices, exact.argmax(1), exact.argmax(1), Ruler(), 1.0, None).doubt
     assert doubt is not None and doubt.places.tolist() == [2] and not doubt.smooth
 
 

@@ -134,12 +134,18 @@ def load_bench_suite(
     """
     exchange = exchange_of(options)
     if program_suite.is_programs(options.suite):
-        for name, given in (("context", options.context), ("speed", options.speed), ("verdicts", verdicts)):
+        for name, given in (
+            ("context", options.context),
+            ("speed", options.speed),
+            ("verdicts", verdicts),
+            ("precision", judging.precision),
+        ):
             if given is not None:
                 what = f"--{name} is for tasks with a Python reference"
                 raise ConfigError(what, hint="leave it out for cudabench:FILE")
         return BenchSuite(*program_suite.load(options.suite, jobs, limit, id_field))
-    tasks = load_suite(options.suite, reference_field=reference_field, id_field=id_field, limit=limit)
+    found = load_suite(options.suite, reference_field=reference_field, id_field=id_field, limit=limit)
+    tasks = [task.at(judging.precision) for task in found]  # prompts state it
     return BenchSuite(tasks, exchange, lambda: remembering(load_executor(executor, jobs, judging.backend), verdicts))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelwright.cli.options import RULES, path_argument, path_option, seed_option
+from kernelwright.cli.options import PRECISIONS, RULES, path_argument, path_option, seed_option
 from kernelwright.cli.whole_help import WholeHelp
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ MOST = 10_000
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Rule = Annotated[str | None, typer.Option("--rule", help=RULES)]
+PrecisionOption = Annotated[str | None, typer.Option("--precision", help=PRECISIONS)]
 Timeout = Annotated[
     float | None, typer.Option(help="Wall seconds for a candidate; default: 30, for a whole program 300.")
 ]
@@ -82,6 +83,7 @@ def bench(
     executor: Annotated[str, typer.Option("--executor", help="local, apart or ray.")] = "local",
     backend: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     rule: Rule = None,
+    precision: PrecisionOption = None,
     trials: Annotated[int, typer.Option(help="Number of checked calls.")] = 5,
     timeout: Timeout = None,
     memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory limit of a candidate in MB.")] = 4096,
@@ -99,8 +101,7 @@ def bench(
 ) -> None:
     """Draw samples of a policy on every task of a suite and judge them: pass@k, fast_p, speedups, cost.
 
-    The same command continues an interrupted run and draws or judges no sample twice. Harness errors and missing
-    answers are counted separately.
+    The same command continues an interrupted run. Harness errors and missing answers are counted separately.
     """
     from kernelwright.bench import program_suite
     from kernelwright.bench.job import BenchOptions, load_bench_suite
@@ -108,9 +109,10 @@ def bench(
     from kernelwright.errors import ConfigError
 
     seconds = timeout if timeout is not None else program_suite.SECONDS if program_suite.is_programs(suite) else 30.0
-    on_gpu = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
-    more = {"memory_mb": memory_mb, "sample_large": sample_large, "small_sizes": small_sizes, **on_gpu}
-    judging = eval_options(backend=backend, rule=rule, trials=trials, timeout=seconds, sandbox=sandbox, **more)
+    timed = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
+    sizes = {"memory_mb": memory_mb, "sample_large": sample_large, "small_sizes": small_sizes}
+    more = {**sizes, **timed, "precision": precision, "trials": trials}
+    judging = eval_options(backend=backend, rule=rule, timeout=seconds, sandbox=sandbox, **more)
     _check_together(grid, {"samples": samples, "turns": turns, "greedy": greedy or None, "compare": compare})
     if top_w is not None and context != "top_w":
         raise ConfigError("--top-w needs --context top_w", hint="add it, or leave both out")
@@ -118,8 +120,7 @@ def bench(
     asked = (policy, suite, drawn, greedy, temperature, top_p, deep, seed, form, context, top_w or 4, stop)
     options = BenchOptions(*asked, filter=filtered, speed=speed)
     shapes = _shapes(grid, options)
-    if compare is not None:
-        _bench_of(compare)  # raises now where it is no bench run
+    _ = compare and _bench_of(compare)  # raises now where it is no bench run
     rows: dict[str, Any] = {"limit": limit, "reference_field": reference_field, "id_field": id_field}
     found = load_bench_suite(options, judging, jobs or cores(), executor, verdicts=verdicts, **rows)
     if shapes:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.options import path_argument, path_option, seed_option
+from kernelwright.cli.options import PRECISIONS, path_argument, path_option, seed_option
 from kernelwright.cli.whole_help import WholeHelp
 
 corpus_app = typer.Typer(
@@ -44,6 +44,7 @@ def corpus_build(
     ] = "remove",
     file_format: Annotated[str, typer.Option("--format", help="jsonl or parquet.")] = "jsonl",
     timing_seconds: Annotated[float, typer.Option(help="With --judge gpu: how long a right row is timed.")] = 1.0,
+    precision: Annotated[str | None, typer.Option(help=PRECISIONS)] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one a core, or six a GPU that judges.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +66,7 @@ def corpus_build(
         one_operator=one_operator,
         per_task=per_task,
     )
-    plan = CorpusPlan(made, tasks, judge, share_judged, trials, file_format, timing_seconds)  # type: ignore[arg-type]
+    plan = CorpusPlan(made, tasks, judge, share_judged, trials, file_format, timing_seconds, precision)  # type: ignore[arg-type]
     with show.BuildView(plan.chunks, out, not as_json) as view:
         manifest = build(out, plan, jobs, view.show)
     if as_json:

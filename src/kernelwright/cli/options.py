@@ -53,6 +53,10 @@ RULES = "from_scratch, libraries_allowed or libraries:NAMES; default: the task's
 """The help of `--rule`."""
 
 
+PRECISIONS = "Products of float32 operands: float32 or tf32; default: the task's own."
+"""The help of `--precision`."""
+
+
 def library_rule(rule: str | None, policy: str | None, libraries_allowed: bool) -> str | None:
     """Returns the library rule of `eval`: `--rule`, or a deprecated flag with the same meaning, which it warns about.
 

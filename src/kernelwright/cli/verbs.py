@@ -22,6 +22,7 @@ from kernelwright.cli.corpus import register as register_corpus
 from kernelwright.cli.generate import tasks_generate
 from kernelwright.cli.machine import machine_app
 from kernelwright.cli.options import (
+    PRECISIONS,
     RULES,
     cores,
     eval_options,
@@ -61,6 +62,7 @@ tasks_app.command("generate")(tasks_generate)
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Backend = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 Rule = Annotated[str | None, typer.Option("--rule", help=RULES)]
+PrecisionOption = Annotated[str | None, typer.Option("--precision", help=PRECISIONS)]
 OldRule = Annotated[str | None, typer.Option("--policy", hidden=True, help="Deprecated: use --rule.")]
 OldLibraries = Annotated[
     bool, typer.Option("--libraries-allowed", hidden=True, help="Deprecated: use --rule libraries_allowed.")
@@ -133,6 +135,7 @@ def eval_(
     ] = None,
     backend: Backend = "auto",
     rule: Rule = None,
+    precision: PrecisionOption = None,
     policy: OldRule = None,
     libraries_allowed: OldLibraries = False,
     trials: Trials = 5,
@@ -153,13 +156,12 @@ def eval_(
     from kernelwright.errors import UsageError
     from kernelwright.tasks import read_rows
 
-    if kernelbench_tolerance is not None and not strict_kernelbench:
-        raise UsageError("--kernelbench-tolerance needs --strict-kernelbench", hint="add it, or leave both out")
+    _check_strict(strict_kernelbench, kernelbench_tolerance, precision)
     if priority is not None and not queue_only:
         raise UsageError("--priority needs --queue-only", hint="add it, or leave both out")
     on_gpu = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
     claim = {"strict_kernelbench": strict_kernelbench, "kernelbench_tolerance": kernelbench_tolerance}
-    large = {"sample_large": sample_large, "full_size": full_size}
+    large = {"sample_large": sample_large, "full_size": full_size, "precision": precision}
     more = {"memory_mb": memory_mb, **large, "seed": seed, **on_gpu, **claim}
     wanted = library_rule(rule, policy, libraries_allowed)
     options = eval_options(backend=backend, rule=wanted, trials=trials, timeout=timeout, sandbox=sandbox, **more)
@@ -188,6 +190,17 @@ def eval_(
             "eval needs TASK and CANDIDATE, or --jsonl FILE --run DIR", hint="see kernelwright eval --help"
         )
     raise typer.Exit(_eval_one(task, candidate, run, options, fresh, as_json))
+
+
+def _check_strict(strict: bool, tolerance: float | None, precision: str | None) -> None:
+    """Raises `UsageError` for flags that mean nothing with KernelBench's verdict, or without it."""
+    from kernelwright.errors import UsageError
+
+    if tolerance is not None and not strict:
+        raise UsageError("--kernelbench-tolerance needs --strict-kernelbench", hint="add it, or leave both out")
+    if precision is not None and strict:
+        what = "--precision does not go with --strict-kernelbench, which keeps torch's settings"
+        raise UsageError(what, hint="leave one of them out")
 
 
 def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions, fresh: bool, as_json: bool) -> int:
@@ -311,7 +324,9 @@ def public(evaluation: Evaluation) -> dict[str, Any]:
     names = ("task_id", "candidate_id", "verdict", "reason", "backend", "sandbox", "workloads", "timing", "findings")
     seconds = {k: whole["seconds"][k] for k in ("build", "check", "time")}
     rest = ("launches", "library_ops", "log", "environment", "options")
-    return {**{n: whole[n] for n in names}, "seconds": seconds, **{n: whole[n] for n in rest}}
+    found = evaluation.errors
+    errors = {"workload": found[0].name, **found[1].plain()} if found is not None else None
+    return {**{n: whole[n] for n in names}, "errors": errors, "seconds": seconds, **{n: whole[n] for n in rest}}
 
 
 @app.command()
@@ -335,6 +350,7 @@ def optimize(
     out: Annotated[Path | None, path_option("File for the best candidate; default: RUN/best.py.")] = None,
     backend: Backend = "auto",
     rule: Rule = None,
+    precision: PrecisionOption = None,
     trials: Trials = 5,
     timeout: Timeout = 30.0,
     memory_mb: Memory = 4096,
@@ -352,12 +368,12 @@ def optimize(
     from kernelwright.search.rollout import Budget
     from kernelwright.tasks import load_task
 
-    more: dict[str, Any] = {"memory_mb": memory_mb, "sample_large": sample_large, "seed": seed}
+    more: dict[str, Any] = {"memory_mb": memory_mb, "sample_large": sample_large, "seed": seed, "precision": precision}
     options = eval_options(backend=backend, rule=rule, trials=trials, timeout=timeout, sandbox=sandbox, **more)
     if max_seconds is not None and not 0.0 < max_seconds < math.inf:
         raise ConfigError(f"--max-seconds {max_seconds!r} is out of range", hint="use more than 0 seconds")
     no_folder("--out", out)
-    wanted = load_task(task)
+    wanted = load_task(task).at(options.precision)  # prompts state it
     meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
     how = job.Search(strategy, Budget(turns=turns, tokens=max_tokens, seconds=max_seconds), seed)
     proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)

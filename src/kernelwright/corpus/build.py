@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kernelwright.corpus.crew import ChunkWork, Crew, cores
 from kernelwright.corpus.guard import guard
@@ -42,6 +42,7 @@ from kernelwright.corpus.shards import (
 from kernelwright.errors import ConfigError, StoreError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.options import MAX_SECONDS, visible_gpus
+from kernelwright.records import Precision
 
 CHUNK = {"canonical": 8, "apart": 8, "mixed": 8, "all": 2}
 """Schedules -> tasks per chunk: some seconds of judging, so that no process works alone for long at the end."""
@@ -67,6 +68,8 @@ class CorpusPlan:
     format: Format = "jsonl"
     timing_seconds: float = 1.0
     """Timing budget in seconds of a correct row, with `judge` `gpu`."""
+    precision: Precision | None = None
+    """The precision of products in which rows are judged; float32 by default."""
 
     def __post_init__(self) -> None:
         self.recipe.checked()
@@ -78,6 +81,8 @@ class CorpusPlan:
             raise ConfigError(f"--share-judged {self.share} is not a share", hint="use a number from 0 to 1")
         if self.format not in ("jsonl", "parquet"):
             raise ConfigError(f"--format {self.format!r} is not a choice", hint="use jsonl or parquet")
+        if self.precision not in (None, *get_args(Precision)):
+            raise ConfigError(f"--precision {self.precision!r} is not a choice", hint="use float32 or tf32")
         if not 0 <= self.timing_seconds <= MAX_SECONDS:
             raise ConfigError(
                 f"--timing-seconds {self.timing_seconds} is out of range", hint="use seconds, and 0 for no times"
@@ -100,7 +105,8 @@ class CorpusPlan:
         """Returns the options for judging rows; None where no row is judged."""
         if self.judge == "none" or self.share == 0.0:
             return None
-        found = EvalOptions(backend=self.judge, trials=self.trials, seed=self.recipe.seed % 2**31)
+        seed = self.recipe.seed % 2**31
+        found = EvalOptions(backend=self.judge, trials=self.trials, seed=seed, precision=self.precision)
         return found.changed(timing_seconds=self.timing_seconds) if self.judge == "gpu" else found
 
     def work(self, chunk: int) -> ChunkWork:

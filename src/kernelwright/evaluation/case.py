@@ -11,7 +11,7 @@ from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.reader_client import Reading
 from kernelwright.evaluation.trials import TaskPlan
-from kernelwright.records import Candidate, LibraryRule, Task
+from kernelwright.records import Candidate, LibraryRule, Precision, Task
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class Submission:
     def rule(self) -> LibraryRule:
         """The library rule: the caller's, else the task's own."""
         return self.options.policy or self.task.policy
+
+    @property
+    def precision(self) -> Precision:
+        """The precision of products: the caller's, else the task's own."""
+        return self.options.precise(self.task)
 
     @property
     def pool(self) -> Pool:

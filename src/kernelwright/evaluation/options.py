@@ -14,7 +14,7 @@ from pydantic import Field
 
 from kernelwright.device import fingerprint
 from kernelwright.errors import ConfigError
-from kernelwright.records import Candidate, LibraryRule, Record, Task
+from kernelwright.records import Candidate, LibraryRule, Precision, Record, Task
 
 PROTOCOL = 11
 """The protocol's version, part of every key. Raised whenever verdicts of earlier versions can no longer be trusted."""
@@ -69,6 +69,8 @@ class EvalOptions(Record):
     backend: Literal["auto", "cpu", "gpu"] = "auto"
     policy: LibraryRule | None = None
     """Overrides the task's own library rule. Keys and stored runs call it `policy`, the command line `--rule`."""
+    precision: Precision | None = Field(default=None, exclude_if=lambda wanted: wanted is None)
+    """Overrides the task's own precision of products."""
     trials: int = Field(default=5, ge=1, le=MAX_TRIALS)
     """The number of checked calls; the first size is always called twice when there are at least two."""
     timeout: float = Field(default=30.0, gt=0, le=10 * MAX_SECONDS, allow_inf_nan=False)
@@ -126,6 +128,10 @@ class EvalOptions(Record):
             return "gpu" if gpu_count() else "cpu"
         return "gpu" if wished == "gpu" else "cpu"
 
+    def precise(self, task: Task) -> Precision:
+        """Returns the precision of products: the caller's, else the task's own."""
+        return self.precision or task.precision
+
     def key(self, task: Task, candidate: Candidate) -> str:
         """Returns the key of the result of judging this candidate on this task with these options."""
         fields = self.model_dump(mode="json")
@@ -138,6 +144,9 @@ class EvalOptions(Record):
         if not self.strict_kernelbench:
             del fields["strict_kernelbench"], fields["kernelbench_tolerance"]
         fields["policy"] = self.policy or task.policy
+        fields.pop("precision", None)
+        if self.precise(task) != "float32" and not self.strict_kernelbench:
+            fields["precision"] = self.precise(task)
         fields["sandbox"] = ""
         parts = [str(PROTOCOL), task.asked_hash, candidate.code_hash, json.dumps(fields, sort_keys=True)]
         if task.gate is not None:

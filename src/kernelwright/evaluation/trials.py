@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.records import Distribution, Workload
+from kernelwright.records import Distribution, Precision, Workload
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,22 @@ class Trial:
     input_seed: int
     reuse: bool = False
     """Call the same model again, with new contents at the addresses of the previous call."""
+
+
+Summaries = Sequence[tuple[float, float] | None]
+"""The largest and the root mean square error of each output (`metric.summary`); None for integers."""
+
+
+@dataclass(frozen=True)
+class ProductRuns:
+    """Runs of a trial's reference with other products. Each returns the errors of its outputs, or None if the reference
+    computes no product."""
+
+    precision: Precision
+    below: Callable[[], Summaries | None]
+    """Runs with operands of the next lower precision."""
+    rough: Callable[[int], Summaries | None]
+    """Runs with noise, by number."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,13 @@ class TrialData:
     """The inputs, by number, that the reference changes. Their expected contents follow the outputs' in `exact`."""
     optional: Sequence[int] = ()
     """Those of them that a candidate may also leave as they are."""
+
+    slack: list[float | None] | None = None
+    """The largest relative error of honest TF32 runs, per output; None under `float32`, and without products."""
+    own_errors: Summaries = ()
+    """The reference's own errors, per output."""
+    products: ProductRuns | None = None
+    """Asks the oracle for the errors of the reference with other products."""
 
     @property
     def returned(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.evaluation.judge import counter_lines
-from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
+from kernelwright.records import Candidate, Evaluation, Message, Precision, Task, Turn
 from kernelwright.tasks.reference import wants_gradients
 from kernelwright.untrusted import fenced, line, own_frames, without_marks
 
@@ -76,11 +76,24 @@ _RULES = {
 }
 
 
+_PRECISIONS: dict[Precision, str] = {
+    "float32": (
+        " Keep float32's accuracy: a product of float32 operands on tensor cores must split them into parts, since one "
+        "product of TF32 or 16-bit operands is judged wrong."
+    ),
+    "tf32": (
+        " Products of float32 operands (matrix products, convolutions, attention) may round the operands to TF32, as "
+        "the reference does that you are timed against; everything else stays float32."
+    ),
+}
+
+
 def _rule(task: Task) -> str:
     kind, _, names = task.policy.partition(":")
     text = _RULES[kind]
     if names:
         text = f"You may call these libraries where they are fastest: {names}. " + _RULES["from_scratch"]
+    text += _PRECISIONS[task.precision]
     if wants_gradients(task.source):
         text += (
             " Gradients are checked too: forward must be differentiable by autograd (torch.autograd.Function with a "

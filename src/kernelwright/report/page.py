@@ -147,6 +147,8 @@ def _evidence(e: Evaluation) -> str:
     if e.workloads:
         columns = ("workload", "inputs", "values", "largest error", "relative", "allowed", "honest", "")
         parts.append(_table(columns, [_workload(w) for w in e.workloads]))
+    if e.errors is not None:
+        parts.append(f"<p>{_e(e.told_errors())}</p>")
     if e.coverage:
         parts += [f"<p>{_e(line)}</p>" for line in e.coverage.told()]
     if e.launches:

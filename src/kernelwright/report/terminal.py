@@ -98,6 +98,8 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
             mark += f", {w.forgiven} forgiven" if w.forgiven else ""
             table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, *errors, allowed, mark)
         out.print(table)
+    if evaluation.errors is not None:
+        out.print(_in_line(evaluation.told_errors()), soft_wrap=True)
     for line in evaluation.coverage.told() if evaluation.coverage else ():
         out.print(_in_line(line), soft_wrap=True)
     for finding in [f for f in evaluation.findings if f not in deciding][:10]:

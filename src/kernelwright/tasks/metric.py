@@ -106,3 +106,20 @@ def worst(output: np.ndarray, reference: np.ndarray) -> float:
     if not real.size:
         return 0.0
     return float(errors(output, reference, scales(real)).max())
+
+
+def summary(output: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
+    """Returns the largest and the root mean square error of an output, over the mean magnitude of its reference.
+
+    Elements that are not finite on either side do not count; (0, 0) where none is left, or where the reference is zero
+    throughout.
+    """
+    out, ref = as_real(output).reshape(-1), as_real(reference).reshape(-1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(out - ref)
+    finite = np.isfinite(difference)
+    size = float(np.abs(ref[finite]).mean()) if finite.any() else 0.0
+    if size == 0.0 or not np.isfinite(size):
+        return 0.0, 0.0
+    relative = difference[finite] / size
+    return float(relative.max()), float(np.sqrt(np.mean(relative * relative)))

@@ -89,7 +89,7 @@ def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executo
     _say(f"{COLLECTED}: rollouts of the warmed-up model")
     c, judging = wanted.collect, settings.judging
     policy = _policy(settings, wanted, out)
-    tasks = fitting(load_tasks(settings.tasks), policy)[: c.limit]
+    tasks = fitting([t.at(judging.precision) for t in load_tasks(settings.tasks)], policy)[: c.limit]
     options = BenchOptions(
         policy="warm_up",
         suite="collected",
@@ -100,12 +100,9 @@ def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executo
         context=c.context,
         filter=judging.filter,
     )
-    judged = EvalOptions.model_validate(
-        {
-            **judging.model_dump(include={"backend", "trials", "timeout", "timing_seconds", "small_sizes"}),
-            "baselines": judging.timed_beside(),
-        }
-    )
+    kept = {"backend", "trials", "timeout", "timing_seconds", "small_sizes", "precision"}
+    wanted_of = {**judging.model_dump(include=kept), "baselines": judging.timed_beside()}
+    judged = EvalOptions.model_validate(wanted_of)
     jobs = judging_jobs(settings)
 
     def judges() -> AbstractContextManager[Executor]:

@@ -166,6 +166,8 @@ class Runner:
     def load_candidate(self, header: dict[str, Any]) -> None:
         """Loads as `load` does, from the fields of its message."""
         self.entry = header["entry_point"]
+        if header.get("precision") == "tf32":
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
         self.on_cuda = header["language"] != "cpp"
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()

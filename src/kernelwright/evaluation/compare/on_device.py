@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from kernelwright.evaluation.compare import on_host, second_look
-from kernelwright.evaluation.compare.on_host import Comparison
+from kernelwright.evaluation.compare.on_host import Comparison, Ruler
 from kernelwright.evaluation.tensor_bytes import SMALL_FLOATS
 from kernelwright.tasks import metric
 
@@ -92,24 +92,23 @@ def compare_output(
     got: torch.Tensor,
     exact: torch.Tensor,
     honest: torch.Tensor,
-    low_error: float | None,
+    ruler: Ruler,
     input_scale: float,
     tolerance: float | None,
-    length: float = 1.0,
 ) -> Comparison:
     """Compares one output of a candidate with float64 `exact` and with the reference in its own dtype, all of one
-    shape. `length` is the number of terms of its sums."""
+    shape."""
     name = str(honest.dtype).removeprefix("torch.")
     if name not in on_host.TOLERANCES:
         return _exact(position, got, exact, honest)
-    limit = on_host.bound(name, low_error, length) if tolerance is None else tolerance
+    limit = on_host.bound(name, ruler.low, ruler.length, ruler.slack) if tolerance is None else tolerance
     shape = tuple(torch.view_as_real(exact).shape if exact.is_complex() else exact.shape)
     out, ref, own = _real(got), _real(exact), _real(honest)
     if not ref.numel():
         return Comparison(True, 0.0, 0.0, limit)
     cut = segments(shape, ref.device)
     row, size = cut.row, _whole_size(ref, cut.row, input_scale)
-    margin = on_host.MARGINS.get(name, on_host.MARGIN)
+    margin = on_host.margin(name, ruler.slack)
     worst_abs = worst_rel = worst_own = 0.0
     wrong, first, doubtful = 0, -1, limit > 0
     places: list[torch.Tensor] = []
@@ -265,3 +264,19 @@ def worst(output: torch.Tensor, reference: torch.Tensor) -> float:
         a, b = (t[part].to(torch.float64).view(-1, cut.row) for t in (out, ref))
         largest.append(_block_errors(a, b, b, cut, size, 0.0, 0.0, 0.0)[0].max())
     return float(torch.stack(largest).max())
+
+
+def summary(output: torch.Tensor, reference: torch.Tensor) -> tuple[float, float]:
+    """Computes `metric.summary` on the tensors' own device."""
+    out, ref = _real(output), _real(reference)
+    totals = torch.zeros(4, dtype=torch.float64, device=ref.device)
+    for part in blocks(ref.numel(), 1):
+        a, b = (t[part].to(torch.float64) for t in (out, ref))
+        error = (a - b).abs()
+        finite = error.isfinite()
+        error, size = torch.where(finite, error, 0.0), torch.where(finite, b.abs(), 0.0)
+        totals[0] = torch.maximum(totals[0], error.max())
+        totals[1:] += torch.stack([error.square().sum(), size.sum(), finite.sum().to(torch.float64)])
+    largest, squares, sizes, count = totals.tolist()
+    mean = sizes / count if count else 0.0
+    return (largest / mean, (squares / count) ** 0.5 / mean) if mean > 0 else (0.0, 0.0)

@@ -34,8 +34,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation.compare import second_look
+from kernelwright.evaluation.compare import product_look, second_look
 from kernelwright.evaluation.tensor_bytes import SMALL_FLOATS, TensorBytes
+from kernelwright.evaluation.trials import ProductRuns
+from kernelwright.records import Errors
 from kernelwright.tasks import metric
 
 MARGINS: dict[str, float] = {"float16": 4.0, "bfloat16": 2.0}
@@ -43,6 +45,11 @@ MARGIN = 8.0
 """The factor on the honest run's own error that a candidate may be off beyond T. Smaller for 16-bit dtypes: there the
 honest error is mostly the rounding of the result, and the next lower precision is only 8 times coarser than bfloat16.
 """
+
+TF32_MARGIN = 1.0
+"""The factor where TF32 plays a part: T then holds the error of honest runs already."""
+SLACK = (1.2, 2.0)
+"""Factors on the largest error of honest TF32 runs that the strict and the ordinary bound add under `tf32`."""
 
 TOLERANCES: dict[str, tuple[float, float]] = {
     "float64": (1e-12, 1e-10),
@@ -75,6 +82,18 @@ LARGEST: dict[str, float] = {
     "float32": 3.4028235e38,
     "complex64": 3.4028235e38,
 }
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """The measurements that T depends on, beside the dtype."""
+
+    low: float | None = None
+    """The reference's error at the next lower precision."""
+    length: float = 1.0
+    """The number of terms of the task's sums."""
+    slack: float | None = None
+    """Under `tf32`, the largest relative error of honest TF32 runs; None where TF32 plays no part."""
 
 
 Nearby = Callable[[int], Sequence[Any] | None]
@@ -110,6 +129,10 @@ class OutputSpec:
     """Typical size of the inputs: the scale for an output that is zero throughout."""
     name: str = ""
     """The name in messages: `output 0`, or `input 1 after the call`."""
+    own: tuple[float, float] | None = None
+    """The reference's own largest and root mean square error (`metric.summary`)."""
+    slack: float | None = None
+    """Under `tf32`, the largest relative error of honest TF32 runs; None where TF32 plays no part."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +153,8 @@ class Comparison:
     honest_error: float | None = None
     forgiven: int = 0
     """Elements that failed at first and were forgiven by the second look."""
+    errors: Errors | None = None
+    """The errors of the output with the largest."""
     doubt: second_look.Doubt | None = field(default=None, compare=False, repr=False)
     """The failures that a second look could forgive, for a caller that can run the reference again."""
 
@@ -142,13 +167,14 @@ def compare(
     tolerance: float | None = None,
     low_error: Sequence[float | None] | float | None = None,
     nearby: Nearby | None = None,
+    products: ProductRuns | None = None,
 ) -> Comparison:
     """Compares a candidate's outputs with the reference's.
 
     `expected` holds the reference in float64 (integers and booleans as they are), `honest` the reference in its own
     dtype, `low_error` one ruler per output (or one for all). `nearby` gives, for the second look's run k, the reference
-    in float64 on inputs moved by noise; without it there is no second look. Raises nothing, whatever a candidate
-    returns.
+    in float64 on inputs moved by noise; without it there is no second look. `products` are for the look at products.
+    Raises nothing, whatever a candidate returns.
     """
     if len(outputs) != len(spec):
         inputs = sum(not s.name.startswith("output") for s in spec if s.name)
@@ -172,8 +198,42 @@ def compare(
         return _refused("the reference returns no output")
     if nearby is not None:
         results = looked_twice(results, [np.asarray(e) for e in expected], nearby, _taken)
+    results = [_summed(*four) for four in zip(results, outputs, expected, spec, strict=True)]
+    if products is not None and tolerance is None and honest is not None and all(r.passed for r in results):
+        for k, (result, own, ref) in enumerate(zip(results, honest, expected, strict=True)):
+            if spec[k].dtype == "float32":
+                wide = metric.summary(np.asarray(own), np.asarray(ref))[1]
+                results[k] = looked_at_products(k, names[k], result, ref.size, wide, products)
     failed = [r for r in results if not r.passed]
-    return failed[0] if failed else max(results, key=_pressure)
+    worst = failed[0] if failed else max(results, key=_pressure)
+    errors = [r.errors for r in results if r.errors is not None]
+    return replace(worst, errors=max(errors, key=lambda e: e.largest, default=None))
+
+
+def _summed(result: Comparison, out: Array, reference: np.ndarray, want: OutputSpec) -> Comparison:
+    """Returns the result with the errors of a floating output."""
+    if out.dtype not in TOLERANCES or not out.values.size:
+        return result
+    return replace(result, errors=errors_of(metric.summary(out.values, np.asarray(reference)), want.own))
+
+
+def errors_of(candidate: tuple[float, float], own: tuple[float, float] | None) -> Errors:
+    """Returns the record of a candidate's errors and the reference's own."""
+    more = {"reference_largest": own[0], "reference_rms": own[1]} if own else {}
+    return Errors(largest=candidate[0], rms=candidate[1], **more)
+
+
+def looked_at_products(
+    output: int, name: str, result: Comparison, elements: int, honest: float, runs: ProductRuns
+) -> Comparison:
+    """Returns a passed result as failed, if its error is that of products in a lower precision (`product_look`).
+
+    `honest` is the reference's root mean square error in its own precision, or on inputs moved by rounding.
+    """
+    if result.errors is None or not result.passed:
+        return result
+    reason = product_look.coarse(output, elements, result.errors.rms, honest, runs)
+    return replace(result, passed=False, reason=f"{name}: {reason}") if reason else result
 
 
 def looked_twice(results: list[Comparison], expected: Sequence[Any], nearby: Nearby, taken: Taken) -> list[Comparison]:
@@ -213,14 +273,21 @@ def _taken(outputs: Sequence[np.ndarray], doubts: Sequence[second_look.Doubt]) -
     return [metric.as_real(outputs[d.output]).reshape(-1)[d.places] for d in doubts]
 
 
-def bound(dtype: str, low_error: float | None, length: float = 1.0) -> float:
-    """Returns T for a dtype, a ruler and sums of `length` terms, as the module's docstring defines it."""
+def bound(dtype: str, low_error: float | None, length: float = 1.0, slack: float | None = None) -> float:
+    """Returns T for a dtype, a ruler and sums of `length` terms, as the module's docstring defines it. `slack` is the
+    largest relative error of honest TF32 runs under that policy, else None."""
     strict, ordinary = TOLERANCES[dtype]
+    strict, ordinary = strict + SLACK[0] * (slack or 0.0), ordinary + SLACK[1] * (slack or 0.0)
     unit = UNITS.get(dtype, UNITS["float32"])
     rounding = 3 * unit * min(length, MOST_TERMS) ** 0.5 if length > 1 else 0.0
     if low_error is None or not low_error > strict:
         return ordinary + rounding
     return min(ordinary, max(strict, low_error / 2)) + rounding
+
+
+def margin(dtype: str, slack: float | None = None) -> float:
+    """Returns the factor on the honest run's own error."""
+    return TF32_MARGIN if slack else MARGINS.get(dtype, MARGIN)
 
 
 def _ruler(low_error: Sequence[float | None] | float | None, index: int) -> float | None:
@@ -269,7 +336,7 @@ def _floats(
 ) -> Comparison:
     got, ref = metric.as_real(out), metric.as_real(reference)
     own = None if honest is None else metric.as_real(honest)
-    limit = bound(want.dtype, low) if tolerance is None else tolerance
+    limit = bound(want.dtype, low, slack=want.slack) if tolerance is None else tolerance
     if not got.size:
         return Comparison(True, 0.0, 0.0, limit)
     misplaced = _misplaced(got, ref, own, want.dtype)
@@ -281,7 +348,7 @@ def _floats(
         scale = scale + (FLUSH[want.dtype] + step) / limit
         if own is not None:
             honest_error = float(metric.errors(own, ref, scale).max())
-            scale = scale + MARGINS.get(want.dtype, MARGIN) * _honest_error(own, ref, step) / limit
+            scale = scale + margin(want.dtype, want.slack) * _honest_error(own, ref, step) / limit
     relative = metric.errors(got, ref, scale).reshape(got.shape)
     with np.errstate(invalid="ignore"):
         absolute = np.where(np.isfinite(got) & np.isfinite(ref), np.abs(got - ref), 0.0)

@@ -318,7 +318,7 @@ def make(name: str, index: str = "0", streams: bool = False) -> tuple[Device, tu
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     torch.cuda.init()
     # float32 means float32, for candidates and baselines alike: torch would run convolutions in TF32.
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    allow_tf32(False)
     device = CudaDevice()
     a = torch.randn(64, 64, device="cuda")
     device.measure([lambda: a @ a])
@@ -330,6 +330,11 @@ def make(name: str, index: str = "0", streams: bool = False) -> tuple[Device, tu
         torch.cuda.synchronize()
     _load_operators()
     return device, tuple(int(fd) for fd in os.listdir("/proc/self/fd") if fd not in held)
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Tells torch whether products of float32 operands on a GPU may round them to TF32, in cuBLAS and in cuDNN."""
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
 
 
 def _load_operators() -> None:

@@ -56,6 +56,13 @@ def _name(data: TrialData, number: int) -> str:
     return f"output {number}" if after < 0 else f"input {data.changed[after]} after the call"
 
 
+def _spec(data: TrialData, number: int, tensor: TensorBytes) -> on_host.OutputSpec:
+    """Returns what an expected tensor must be."""
+    own = data.own_errors[number] if number < len(data.own_errors) else None
+    slack = data.slack[number] if data.slack else None
+    return on_host.OutputSpec(tensor.dtype, tensor.shape, data.input_scale, _name(data, number), own, slack)
+
+
 def _outputs_and_inputs(data: TrialData, tensors: tuple[TensorBytes, ...], mutated: Sequence[int]) -> list[TensorBytes]:
     """Returns what a call returned, and the inputs after it that the reference changes.
 
@@ -82,10 +89,11 @@ def check_outputs(
         [on_host.Array.of(t) for t in tensors],
         [t.array() for t in data.exact],
         [t.array() for t in data.honest],
-        [on_host.OutputSpec(t.dtype, t.shape, data.input_scale, _name(data, k)) for k, t in enumerate(data.honest)],
+        [_spec(data, k, t) for k, t in enumerate(data.honest)],
         tolerance=case.task.tolerance,
         low_error=data.low_error,
         nearby=data.nearby,
+        products=data.products,
     )
     name = trial.workload.name
     bare = rules.unwritten(facts, name)
@@ -101,6 +109,7 @@ def check_outputs(
         tolerance=outcome.tolerance,
         honest_error=outcome.honest_error,
         forgiven=outcome.forgiven,
+        errors=outcome.errors,
         passed=outcome.passed and bare is None,
         reason="; ".join(part for part in (said, outcome.reason) if part),
     )

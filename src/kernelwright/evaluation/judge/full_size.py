@@ -342,7 +342,8 @@ def _other_sizes(bench: GpuCase) -> list[tuple[Trial, TrialData]]:
     for index, workload in enumerate(w for w in bench.case.plan.workloads if w.name != bench.workload.name):
         kind = bench.kinds[index % len(bench.kinds)]
         trial = Trial(workload, kind, bench.seed(), bench.seed())
-        made.append((trial, bench.case.oracle.trial(trial, trial.input_seed ^ 0x5EED)))
+        precision = bench.case.precision
+        made.append((trial, bench.case.oracle.trial(trial, trial.input_seed ^ 0x5EED, precision=precision)))
     return made[: max(1, bench.options.trials)]
 
 
@@ -367,7 +368,7 @@ def _prepare(bench: GpuCase, randomise: bool) -> None:
     if bench.timed:
         bench.baseline("release")  # before the referee frees the block that it still holds
     model: dict[str, Any] = {"source": bench.task.source, "constants": bench.workload.constants}
-    model |= {"weight_seed": weight_seed, "randomise": randomise}
+    model |= {"weight_seed": weight_seed, "randomise": randomise, "precision": bench.case.precision}
     made_of = bench.ask("construct", **model)
     data = TrialData(made_of.header["values"], made_of.tensors, (), (), None, 1.0, (), ())
     bench.model = data, weight_seed

@@ -31,11 +31,11 @@ def run(case: Case, trials: Sequence[Trial]) -> Attempt:
         for trial in trials:
             attempt.trial = trial
             call_seed = trial.input_seed ^ 0x5EED
-            data = case.oracle.trial(trial, call_seed)
+            data = case.oracle.trial(trial, call_seed, precision=case.precision)
             how = client.make(data, trial.weight_seed, trial.reuse)
             if how == "seed":
                 # The candidate's weights have other names: both sides then keep the weights of the common seed.
-                data = case.oracle.trial(trial, call_seed, randomise=False)
+                data = case.oracle.trial(trial, call_seed, randomise=False, precision=case.precision)
             answer = client.call(data, call_seed, trial.reuse)
             check_outputs(attempt, client, trial, data, answer, case)
             if attempt.failed is None and trial.reuse and client.keeps:
@@ -61,7 +61,7 @@ def _call_again(case: Case, client: CandidateClient, attempt: Attempt, trial: Tr
     again = replace(trial, input_seed=trial.input_seed ^ 0xA6A1)
     attempt.trial = again
     call_seed = again.input_seed ^ 0x5EED
-    data = case.oracle.trial(again, call_seed, randomise=how != "seed")
+    data = case.oracle.trial(again, call_seed, randomise=how != "seed", precision=case.precision)
     check_outputs(attempt, client, again, data, client.call(data, call_seed, True), case)
 
 

@@ -252,5 +252,9 @@ def evaluation(
         environment=attempt.environment.changed(
             python=platform.python_version(), machine=platform.machine(), system=platform.system()
         ),
-        options={**case.options.model_dump(mode="json", exclude={"seed"}), "policy": case.rule},
+        options={
+            **case.options.model_dump(mode="json", exclude={"seed"}),
+            "policy": case.rule,
+            "precision": case.precision,
+        },
     )

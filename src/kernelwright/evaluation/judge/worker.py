@@ -82,7 +82,7 @@ class Worker:
         raise HarnessError("unreachable: judging ends within two attempts")
 
     def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int, exclusive: bool) -> Evaluation:
-        reading = self.reader.read(candidate, task)
+        reading = self.reader.read(candidate, task.at(options.precision))
         if options.strict_kernelbench:
             return judge_strict(Submission(task, candidate, reading, options, self.builder, self.devices), self.gpu)
         small = options.small_sizes and self.gpu is None

@@ -126,6 +126,7 @@ class CandidateClient:
             "entry_point": self.candidate.entry_point,
             "language": self.candidate.language,
             "gradients": wants_gradients(task.source),
+            "precision": self.options.precise(task),
             "card_code": self.card_code,
             "live": self.live,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,19 @@ from kernelwright.errors import TaskError, UnsupportedTask
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
 from kernelwright.evaluation.processes.pool import Child, ChildLimits, Pool
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.evaluation.trials import Elements, Movement, Outline, Picked, TaskPlan, Trial, TrialData, noise
-from kernelwright.records import Task, Workload
+from kernelwright.evaluation.trials import (
+    Elements,
+    Movement,
+    Outline,
+    Picked,
+    ProductRuns,
+    Summaries,
+    TaskPlan,
+    Trial,
+    TrialData,
+    noise,
+)
+from kernelwright.records import Precision, Task, Workload
 
 KEPT_BYTES = 16 << 20
 """Bytes of trials that a client caches, for candidates that are judged on equal inputs."""
@@ -77,10 +89,12 @@ class OracleClient:
             [Workload.model_validate(w) for w in answer["long"]],
         )
 
-    def trial(self, trial: Trial, call_seed: int, randomise: bool = True) -> TrialData:
-        """Returns inputs and expected outputs of one call; without `randomise`, weights are as the constructor leaves
-        them."""
-        asked = self._call(trial, call_seed, randomise)
+    def trial(
+        self, trial: Trial, call_seed: int, randomise: bool = True, precision: Precision = "float32"
+    ) -> TrialData:
+        """Returns inputs and expected outputs of one call, with the errors of honest runs in that precision; without
+        `randomise`, weights are as the constructor leaves them."""
+        asked = {**self._call(trial, call_seed, randomise), "precision": precision}
         key = repr({**asked, "source": ""})
         if key in self._made:
             return self._made[key]
@@ -100,10 +114,24 @@ class OracleClient:
             facts["handed"],
             facts["changed"],
             facts["optional"],
+            facts["slack"],
+            [None if pair is None else (pair[0], pair[1]) for pair in facts["own_errors"]],
+            self._products(asked, trial),
         )
         while sum(one.nbytes for one in self._made.values()) > KEPT_BYTES:
             del self._made[next(iter(self._made))]
         return made
+
+    def _products(self, call: dict[str, Any], trial: Trial) -> ProductRuns:
+        """Returns the runs of a trial's reference with other products; each is made once."""
+        asked = {**call, "kind": "products"}
+
+        @cache
+        def run(noise: int | None) -> Summaries | None:
+            found: Summaries | None = self._ask({**asked, "noise": noise}).header["errors"]
+            return found
+
+        return ProductRuns(call["precision"], lambda: run(None), lambda k: run((trial.input_seed << 4) + k))
 
     def _nearby(self, trial: Trial, call_seed: int, randomise: bool, run: int) -> list[np.ndarray] | None:
         """Returns a trial's outputs in float64 on inputs moved by noise; runs 2k and 2k + 1 use opposite noise."""

@@ -45,19 +45,20 @@ class Baseline:
         self.callables: dict[str, Any] = {}
         self.key: tuple[str, str] = ("", "")
         self.kept: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
-        """The results of `torch.compile`, by task and size, the latest last."""
+        """The results of `torch.compile`, by task, size and precision, the latest last."""
 
     def construct(self, message: Frame) -> dict[str, Any]:
         """Makes the model with the weights that referee and candidate have, and opens the block of inputs. Computes
         nothing on the device; the first call puts the model there."""
         header = message.header
         self.release(message)
+        devices.allow_tf32(header["precision"] == "tf32")
         namespace = task_workloads.instantiate(header["source"], header["constants"])
         model = task_inputs.construct(namespace, header["weight_seed"])
         if header["randomise"] and isinstance(model, torch.nn.Module):
             task_inputs.randomise_weights(model, header["weight_seed"])
         self.model = model
-        self.key = (header["source"], repr(header["constants"]))
+        self.key = (header["source"], f"{header['constants']} {header['precision']}")
         kept = self.kept.pop(self.key, {})
         self.callables = {name: compiled for name, compiled in kept.items() if _given_state(compiled, self.model)}
         self.calls.exchange(header["handle"], header["nbytes"])

@@ -6,8 +6,8 @@ oracle serves one task, for as many trials as the judge asks.
 
 It also runs the null-kernel gate's requests of the reference: reruns on fewer inputs, and the lint.
 
-Messages in: `plan`, `trial`, `nearby`, `movement`, `outline`, `elements`, `shortcuts`, `lint`. Out: `ready`,
-`planned`, `tried`, `moved`, `movement`, `outlined`, `computed`, `shortcut`, `linted`, `failed`.
+Messages in: `plan`, `trial`, `nearby`, `products`, `movement`, `outline`, `elements`, `shortcuts`, `lint`. Out:
+`ready`, `planned`, `tried`, `moved`, `rounded`, `movement`, `outlined`, `computed`, `shortcut`, `linted`, `failed`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import torch
 from kernelwright.errors import TaskError, UnsupportedTask
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
-from kernelwright.evaluation.reference import movement, sampled_elements
+from kernelwright.evaluation.reference import honest_runs, movement, sampled_elements
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.tasks import distributions, draws, lint, probe, reference_runs, shortcuts
+from kernelwright.tasks import distributions, draws, lint, probe, reference_runs, rounded_products, shortcuts
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
 
@@ -75,10 +75,16 @@ class Oracle:
         state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
         exact = reference_runs.reference_outputs(model, values, torch.float64, call_seed)
-        run = reference_runs.run_reference(model, values, None, call_seed)
+        precision = header["precision"]
+        with honest_runs.emulated(precision, "cpu"):
+            run = reference_runs.run_reference(model, values, None, call_seed)
+        worse = honest_runs.worse(model, values, exact, run.outputs, precision, call_seed)
         optional = reference_runs.optional_changes(model, values, run.changed, call_seed)
-        honest = reference_runs.widen_honest(model, state, values, exact, run.outputs, call_seed)
-        low = reference_runs.low_precision_error(model, state, values, exact, call_seed)
+        honest = reference_runs.widen_honest(model, state, values, exact, worse or run.outputs, call_seed)
+        if worse is None:
+            low = reference_runs.low_precision_error(model, state, values, exact, call_seed)
+        else:
+            low = honest_runs.below_tf32(model, values, exact, call_seed) or []
         nodes, tensors = wire.pack_values(values, init, state)
         packed_exact = tuple(wire.pack_tensor(t) for t in exact)
         packed_honest = tuple(wire.pack_tensor(t) for t in honest)
@@ -87,6 +93,8 @@ class Oracle:
             "input_count": len(tensors),
             "output_count": len(exact),
             "low_error": low,
+            "slack": None if worse is None else honest_runs.largest(honest, exact),
+            "own_errors": rounded_products.errors(run.outputs, exact),
             "input_scale": _scale(values),
             "shapes": [list(t.shape) for t in wire.tensors_of(values)],
             "dtypes": [wire.dtype_name(t.dtype) for t in wire.tensors_of(values)],
@@ -103,6 +111,19 @@ class Oracle:
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
         moved = reference_runs.nearby_outputs(model, {}, values, header["call_seed"], header["noise"], header["sign"])
         return {"worked": moved is not None}, tuple(wire.pack_tensor(t) for t in moved or ())
+
+    def products(self, message: Frame) -> dict[str, Any]:
+        """Returns the errors of a trial's reference with other products; None if it computes none."""
+        header = message.header
+        namespace, model = self._model(header)
+        values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
+        call_seed, noise = header["call_seed"], header["noise"]
+        operands = rounded_products.nearest(honest_runs.BELOW[header["precision"]]) if noise is None else None
+        made = rounded_products.outputs(model, values, call_seed, operands=operands, noise_seed=noise)
+        if made is None:
+            return {"errors": None}
+        exact = reference_runs.reference_outputs(model, values, torch.float64, call_seed)
+        return {"errors": rounded_products.errors(made, exact)}
 
     def movement(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
         """Returns for each output what the reference has only moved there, and where."""
@@ -267,6 +288,8 @@ def serve(channel: Channel, level: str) -> None:
             elif message.kind == "nearby":
                 facts, tensors = oracle.nearby(message)
                 channel.send({"kind": "moved", **facts}, tensors)
+            elif message.kind == "products":
+                channel.send({"kind": "rounded", **oracle.products(message)})
             elif message.kind == "movement":
                 facts, tensors = oracle.movement(message)
                 channel.send({"kind": "movement", **facts}, tensors)

@@ -33,10 +33,10 @@ from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.processes.serving import DoesNotFit, answer_all
-from kernelwright.evaluation.reference import by_rows, input_coverage
+from kernelwright.evaluation.reference import by_rows, honest_runs, input_coverage, product_runs, results
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.evaluation.trials import noise
-from kernelwright.records import Distribution
+from kernelwright.evaluation.trials import Summaries, noise
+from kernelwright.records import Distribution, Precision
 from kernelwright.tasks import draws, gradients, reference_runs, storages
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
@@ -92,6 +92,9 @@ class Referee:
         """The forms of the inputs (`wire.forms_of`)."""
         self.outputs: list[Place] = []
         self.low_error: list[float | None] | None = None
+        self.slack: list[float | None] | None = None
+        """The largest errors of honest TF32 runs, per output; None under `float32` and without products."""
+        self.precision: Precision = "float32"
         self.twin: Any = None
         self.aside: torch.Tensor | None = None
         """The baseline's block."""
@@ -116,6 +119,8 @@ class Referee:
         runner."""
         header = message.header
         self.drop()
+        self.precision = header["precision"]
+        devices.allow_tf32(self.precision == "tf32")
         self.key = f"{header['source']}\n{header['constants']}"
         self.namespace = task_workloads.instantiate(header["source"], header["constants"])
         nodes, tensors = self._make_model(header["weight_seed"], header["randomise"])
@@ -131,8 +136,8 @@ class Referee:
         asked = sum(t.nbytes for t in given)
         self._headroom(asked, budget, SLICED_COPIES, held=asked)
         made, flops, steady = self._first_run(values)
-        results = max(1, sum(t.numel() for t in made))
-        self.terms = max(flops / (2 * results), sum(t.numel() for t in given) / results)
+        produced = max(1, sum(t.numel() for t in made))
+        self.terms = max(flops / (2 * produced), sum(t.numel() for t in given) / produced)
         self.slicing = self._sliced(values, made, budget, whole=header["shared"])
         self.low_error = header["ruler"]
         self.forms = wire.forms_of(given)
@@ -338,14 +343,14 @@ class Referee:
     def _compared_whole(self, header: dict[str, Any], got: list[torch.Tensor]) -> list[dict[str, Any]]:
         values = self._values(header["distribution"], header["seed"])
         if self.slicing is not None:
-            return [_facts(r) for r in self._by_turns(header, got, values, self.slicing)]
+            return [results.facts(r) for r in self._by_turns(header, got, values, self.slicing)]
 
         def again() -> Any:  # the comparison reuses the memory that the inputs had
             return task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
 
         held = [values]
         del values
-        return [_facts(r) for r in self._compared(header, got, held, again, header["thorough"])]
+        return [results.facts(r) for r in self._compared(header, got, held, again, header["thorough"])]
 
     def _compared(
         self, header: dict[str, Any], got: list[torch.Tensor], held: list[Any], again: Callable[[], Any], thorough: bool
@@ -353,27 +358,35 @@ class Referee:
         """Compares outputs with the reference's. Takes the inputs out of `held`; `again` makes them anew."""
         values, call_seed, tolerance = held.pop(), header["call_seed"], header["tolerance"]
         exact = self._exact(values, call_seed)
-        honest = self._honest(values, call_seed)
+        honest = own = self._honest(values, call_seed)
         if thorough:
-            honest = reference_runs.widen_honest(self.model, self.state, values, exact, honest, call_seed)
-            self.low_error = reference_runs.low_precision_error(
-                self.model, self.state, values, exact, call_seed, worst=on_device.worst
-            )
+            found = product_runs.measured(self.model, self.state, values, exact, own, self.precision, call_seed)
+            honest, self.low_error, self.slack = found.honest, found.low, found.slack
         scale = _scale(values)
         del values
-        results = [
-            _UNJUDGED
+        compared = [
+            results.UNJUDGED
             if k in self.optional
-            else on_device.compare_output(k, a, b, c, self._low(k), scale, tolerance, self.terms)
+            else on_device.compare_output(k, a, b, c, self._ruler(k), scale, tolerance)
             for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True))
         ]
-        del honest
+        wide: Summaries = []
+        if thorough:
+            compared = product_runs.with_errors(compared, got, exact, own)
+            only = frozenset((torch.float32,))
+            wide = product_runs.summaries(honest, exact, only) if tolerance is None else []
+        del honest, own
 
         def nearby(run: int) -> list[torch.Tensor] | None:
             noise_seed, sign = noise(header["seed"], run)
             return reference_runs.nearby_outputs(self.model, self.state, again(), call_seed, noise_seed, sign)
 
-        return on_host.looked_twice(results, exact, nearby, on_device.taken)
+        compared = on_host.looked_twice(compared, exact, nearby, on_device.taken)
+        if not wide or not all(r.passed for r in compared):
+            return compared
+        return product_runs.looked_at(
+            compared, wide, exact, product_runs.runs(self.model, again, exact, self.precision, call_seed)
+        )
 
     def _by_turns(
         self, header: dict[str, Any], got: list[torch.Tensor], values: Any, way: by_rows.Slicing
@@ -389,14 +402,15 @@ class Referee:
                 where = f"in rows {part.start} to {part.stop - 1} of {way.rows}, counted from there: "
                 turns[-1] = [r if r.passed else dataclasses.replace(r, reason=where + r.reason) for r in turns[-1]]
                 break
-        return [_worst(list(column)) for column in zip(*turns, strict=True)]
+        return [results.worst(list(column)) for column in zip(*turns, strict=True)]
 
     def _huge(self, outputs: list[torch.Tensor]) -> bool:
         """Tells whether rulers of its own cost this size too much; then the rulers of a smaller size serve."""
         return max((p.offset for p in self.outputs), default=0) + sum(t.nbytes for t in outputs) > devices.HUGE_BYTES
 
-    def _low(self, index: int) -> float | None:
-        return self.low_error[index] if self.low_error and index < len(self.low_error) else None
+    def _ruler(self, index: int) -> on_host.Ruler:
+        low, slack = (found[index] if found and index < len(found) else None for found in (self.low_error, self.slack))
+        return on_host.Ruler(low, self.terms, slack)
 
     def _sampled(self, header: dict[str, Any]) -> list[dict[str, Any]] | None:
         """Checks a random sample of tiles of each output as `_near` does; returns None if a full comparison is
@@ -430,21 +444,22 @@ class Referee:
             name = wire.dtype_name(honest[0].dtype)
             limit = 0.0
             if name in on_host.TOLERANCES:
-                low, asked = self._low(k), header["tolerance"]
-                limit = min(1.0, on_host.bound(name, low, self.terms) if asked is None else asked)
+                ruler, asked = self._ruler(k), header["tolerance"]
+                found_bound = on_host.bound(name, ruler.low, ruler.length, ruler.slack)
+                limit = min(1.0, found_bound if asked is None else asked)
             if picks is not None:
                 honest = tuple(t.reshape(-1)[picks[k]] for t in honest)
             shape = None if picks is not None else tuple(honest[0].shape)
             found.append((on_device.nearness(_stacked(outs), _stacked(honest), limit, shape), limit))
         differences = torch.stack([d.to(torch.float64).cpu() for d, _ in found]) if found else torch.empty(0, len(got))
         limits = [limit for _, limit in found]
-        return [_near_results(one, limits) for one in differences.T.tolist()]
+        return [results.near_results(one, limits) for one in differences.T.tolist()]
 
     def _own_run(self, kind: Distribution, seed: int, call_seed: int) -> list[torch.Tensor]:
         """Returns the reference's outputs in its own dtype, on inputs that were never in a block."""
         values = self._values(kind, seed)
         draws.seed_all(call_seed)
-        with torch.no_grad(), draws.OnDevice(self.device.name):
+        with torch.no_grad(), draws.OnDevice(self.device.name), honest_runs.emulated(self.precision, self.device.name):
             return reference_runs.outputs_of(self._eager(), values).outputs
 
     def _values(self, kind: Distribution, seed: int) -> Any:
@@ -472,7 +487,8 @@ class Referee:
         return self.twin
 
     def _honest(self, values: Any, call_seed: int) -> list[torch.Tensor]:
-        return reference_runs.reference_outputs(self.model, values, None, call_seed)
+        with honest_runs.emulated(self.precision, self.device.name):
+            return reference_runs.reference_outputs(self.model, values, None, call_seed)
 
     def _exact(self, values: Any, call_seed: int) -> list[torch.Tensor]:
         return reference_runs.reference_outputs(self.model, values, torch.float64, call_seed)
@@ -490,7 +506,7 @@ class Referee:
     def drop(self, everything: bool = False) -> None:
         """Forgets the previous task; with `everything`, keeps none of its memory for the next one."""
         self.model, self.state, self.namespace, self.twin = None, {}, {}, None
-        self.low_error, self.before, self.slicing = None, None, None
+        self.low_error, self.slack, self.before, self.slicing = None, None, None, None
         self.made = {}
         for block in (self.shared, self.aside):
             if block is not None:
@@ -510,33 +526,6 @@ def _stacked(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
     return outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(list(outputs))
 
 
-def _near_results(differences: list[float], limits: list[float]) -> list[dict[str, Any]] | None:
-    """Returns one call's results; None if an output was not near."""
-    if any(math.isinf(d) for d in differences):
-        return None
-    return [
-        {"passed": True, "max_abs_error": difference, "max_rel_error": limit / 2, "tolerance": limit}
-        for difference, limit in zip(differences, limits, strict=True)
-    ]
-
-
-def _facts(result: on_host.Comparison) -> dict[str, Any]:
-    """Returns a comparison in a message's form."""
-    return {f.name: getattr(result, f.name) for f in dataclasses.fields(result) if f.name != "doubt"}
-
-
-def _worst(turns: list[on_host.Comparison]) -> on_host.Comparison:
-    """Joins the comparisons of one output's slices."""
-    chosen = next((r for r in turns if not r.passed), turns[-1])
-    return dataclasses.replace(
-        chosen,
-        max_abs_error=max((r.max_abs_error for r in turns if r.max_abs_error is not None), default=None),
-        max_rel_error=max((r.max_rel_error for r in turns if r.max_rel_error is not None), default=None),
-        honest_error=max((r.honest_error for r in turns if r.honest_error is not None), default=None),
-        forgiven=sum(r.forgiven for r in turns),
-    )
-
-
 def _tiles(place: Place, generator: torch.Generator, device: str) -> torch.Tensor:
     """Returns indices of `TILES` runs of `TILE` elements at random places of a flat output, including the last
     elements."""
@@ -554,10 +543,6 @@ def _divide(memories: list[int], made: list[torch.Tensor]) -> tuple[list[Place],
     inputs = [Place(o, "uint8", [n]) for o, n in zip(offsets[:first], memories, strict=True)]
     outputs = [Place(o, wire.dtype_name(t.dtype), list(t.shape)) for o, t in zip(offsets[first:], made, strict=True)]
     return inputs, outputs, total
-
-
-_UNJUDGED = on_host.Comparison(True, 0.0, 0.0, 1.0)
-"""The result for what may hold anything."""
 
 
 def _structure(values: list[Any]) -> list[Any]:

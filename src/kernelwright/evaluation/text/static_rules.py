@@ -43,15 +43,15 @@ _LOW_PRECISION = re.compile(r"half|float16|bfloat16|float8|fp16|bf16|fp8|int8|au
 
 
 def static_findings(candidate: Candidate, task: Task | None = None) -> list[Finding]:
-    """Returns the findings of the text alone, the grave ones first. Lower precision is flagged only for a `task` whose
-    own text names no low precision."""
+    """Returns the findings of the text alone, the grave ones first. Lower precision is flagged only for a `task` of
+    precision float32 whose own text names no low precision."""
     found = list(_of_python(candidate))
     stop = time.process_time() + CUDA_SECONDS
     for text, line, exact in cuda_texts(candidate):
         for hint in cuda_rules.hints(text, stop):
             found.append(Finding(rule=hint.rule, evidence=hint.evidence, line=line + hint.line if exact else line))
         found += _of_headers(text, line, exact, stop)
-    if task is None or _LOW_PRECISION.search(task.source):
+    if task is None or task.precision != "float32" or _LOW_PRECISION.search(task.source):
         found = [f for f in found if f.rule != "lower-precision"]
     unique = {(f.rule, f.line): f for f in reversed(found)}
     ordered = sorted(unique.values(), key=lambda f: (f.rule not in _GRAVE, f.line or 0, f.rule))

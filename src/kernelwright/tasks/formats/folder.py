@@ -3,6 +3,7 @@
 name = "row-softmax"              # required
 description = "..."               # optional, as all that follows
 policy = "from_scratch"           # or "libraries", or "libraries:cublas,cudnn"
+precision = "float32"             # or "tf32": products of float32 operands may round them to TF32
 tolerance = 1e-4                  # relative; measured from the honest dtype when absent
 licence = "Apache-2.0"
 
@@ -27,9 +28,9 @@ from kernelwright.config import dump_config
 from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import Gate, LibraryRule, Provenance, Record, Task, Workload
 from kernelwright.tasks.files import read_text
-from kernelwright.tasks.formats.kernelbench import check_reference, defined_names, description_of
+from kernelwright.tasks.formats.kernelbench import check_reference, defined_names, description_of, stated_precision
 
-_KEYS = ("name", "description", "policy", "tolerance", "licence", "origin", "workloads", "gate")
+_KEYS = ("name", "description", "policy", "precision", "tolerance", "licence", "origin", "workloads", "gate")
 MAX_SETTINGS = 1 << 16
 """Characters of a task.toml: reading keys of many parts takes quadratic time."""
 _WORKLOAD_KEYS = ("name", "constants", "purpose")
@@ -64,6 +65,7 @@ def load_folder(path: Path, policy: LibraryRule | None = None) -> Task:
             source=source,
             policy=policy or settings.get("policy", "from_scratch"),
             workloads=_workloads(workloads, defined_names(tree), where),
+            precision=settings.get("precision") or stated_precision(tree, where),
             tolerance=tolerance,
             description=settings.get("description") or description_of(tree),
             provenance=Provenance(origin=settings.get("origin", path.name), licence=settings.get("licence")),

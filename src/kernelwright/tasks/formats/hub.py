@@ -22,7 +22,7 @@ from kernelwright.config import number_of_environment
 from kernelwright.errors import TaskError
 from kernelwright.records import LibraryRule, Provenance, Task
 from kernelwright.tasks.formats.jsonl import ID_FIELDS
-from kernelwright.tasks.formats.kernelbench import check_reference, description_of, tasks_of
+from kernelwright.tasks.formats.kernelbench import check_reference, description_of, stated_precision, tasks_of
 
 SOURCE_FIELDS = ("code", "reference", "ref_code", "pytorch_code")
 PROBE_SECONDS = 10.0
@@ -159,6 +159,7 @@ def _task(
         task_id=name,
         source=source,
         policy=policy or "from_scratch",
+        precision=stated_precision(tree, f"row {name}"),
         description=description_of(tree),
         provenance=Provenance(origin=origin),
     )

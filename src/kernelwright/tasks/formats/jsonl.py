@@ -15,7 +15,7 @@ from kernelwright.errors import TaskError
 from kernelwright.records import Candidate, LibraryRule, Provenance, Task
 from kernelwright.tasks.candidates import candidate_from_text
 from kernelwright.tasks.files import MAX_BYTES
-from kernelwright.tasks.formats.kernelbench import check_reference, description_of
+from kernelwright.tasks.formats.kernelbench import check_reference, description_of, stated_precision
 from kernelwright.tasks.language import suffix_of
 
 ID_FIELDS = ("task_id", "problem_id", "id", "name", "task_name")
@@ -145,12 +145,14 @@ def _row(
         return Row(index, name, None, candidate, f"row {name} has no text in the field {reference_field!r}")
     try:
         tree = check_reference(source, f"row {name}")
+        precision = stated_precision(tree, f"row {name}")
     except TaskError as error:
         return Row(index, name, None, candidate, str(error))
     task = Task(
         task_id=name,
         source=source,
         policy=policy or "from_scratch",
+        precision=precision,
         description=description_of(tree),
         provenance=Provenance(origin=f"{origin}#{name}", family=_family(value)),
     )

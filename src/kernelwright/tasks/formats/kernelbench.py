@@ -9,12 +9,14 @@ import ast
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import get_args
 
 from kernelwright import syntax
 from kernelwright.errors import TaskError
-from kernelwright.records import LibraryRule, Provenance, Task
+from kernelwright.records import LibraryRule, Precision, Provenance, Task
 from kernelwright.tasks.files import read_text
 
+PRECISION = "KERNELWRIGHT_PRECISION"
 REQUIRED = ("Model", "get_inputs")
 
 
@@ -77,6 +79,23 @@ def description_of(tree: ast.Module) -> str:
     return ""
 
 
+def stated_precision(tree: ast.Module, where: str) -> Precision:
+    """Returns the precision of products that a reference states by `KERNELWRIGHT_PRECISION = "tf32"` at its top level;
+    float32 if it states none. Raises `TaskError` for another value."""
+    for node in tree.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        if PRECISION not in [t.id for t in node.targets if isinstance(t, ast.Name)]:
+            continue
+        value = node.value.value if isinstance(node.value, ast.Constant) else None
+        for known in get_args(Precision):
+            if value == known:
+                return known  # type: ignore[no-any-return]
+        allowed = " or ".join(f'"{known}"' for known in get_args(Precision))
+        raise TaskError(f"{PRECISION} of {where} is {ast.unparse(node.value)[:60]}", hint=f"write {allowed}")
+    return "float32"
+
+
 def load_file(path: Path, policy: LibraryRule | None = None) -> Task:
     """Loads a task from one `.py` file, named after the file."""
     source = read_text(path, TaskError, "the task")
@@ -85,6 +104,7 @@ def load_file(path: Path, policy: LibraryRule | None = None) -> Task:
         task_id=path.stem,
         source=source,
         policy=policy or "from_scratch",
+        precision=stated_precision(tree, repr(str(path))),
         description=description_of(tree),
         provenance=Provenance(origin=path.name),
     )

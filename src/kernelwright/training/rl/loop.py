@@ -134,7 +134,7 @@ def judging_jobs(settings: RlSettings, processes: int = 1) -> int:
 
 
 def _usable_tasks(settings: RlSettings, state: State, ranks: Ranks, out: Path) -> list[Task]:
-    every = load_tasks(settings.tasks)
+    every = [task.at(settings.judging.precision) for task in load_tasks(settings.tasks)]
     if ranks.first:
         keep_tasks(every, out)
     tasks = fitting(every, state.policy)

@@ -205,7 +205,7 @@ class Rollouts:
         self._known: dict[str, Job] = {}
         """The step's jobs, pending and done, by the key of their verdict."""
         self._reward = load_reward(settings.reward.name)
-        kept = {"backend", "trials", "timeout", "timing_seconds", "strict_kernelbench", "small_sizes"}
+        kept = {"backend", "trials", "timeout", "timing_seconds", "strict_kernelbench", "small_sizes", "precision"}
         wanted = settings.judging.model_dump(include=kept)
         baselines = settings.judging.timed_beside()
         self._options = executor.settle(EvalOptions.model_validate({**wanted, "baselines": baselines}))

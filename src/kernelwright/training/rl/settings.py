@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_vali
 from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.evaluation.options import MAX_SECONDS, MAX_TRIALS
 from kernelwright.generation import Kind
+from kernelwright.records import Precision
 from kernelwright.training.fine_tune.settings import BaseModelSettings, LossSettings, Table, UpdateSettings
 from kernelwright.training.pretrain.settings import MOST, MOST_JOBS, SEEDS
 
@@ -176,6 +177,8 @@ class JudgingSettings(RlTable):
     replay: bool = True
     """On a GPU after the filter: repeat the programs of candidates that do not depend on values, several candidates per
     process (`EvalOptions.replay`)."""
+    precision: Precision | None = None
+    """The precision of products (`--precision` of `kernelwright eval`); each task's own by default."""
     strict_kernelbench: bool = False
     """Reward the verdict of KernelBench's own evaluator, without guards: to study reward hacking, never to train."""
     verdicts: str | None = None
