@@ -394,6 +394,69 @@ __device__ Row<Warps, Packs, 1, sizeof...(P), true> columns(int n, int inner, co
     return {0, n, inner, p...};
 }
 
+// --- Channels of a batch --------------------------------------------------------------------------------------------
+
+// Stores count, mean and sum of squares of the block's share of channel blockIdx.y of x[batch][channels][inner] at
+// parts[3 * (channel * gridDim.x + blockIdx.x)].
+template <int Threads>
+__device__ void channel_moments(float* parts, const float* x, int batch, int channels, int inner) {
+    constexpr int U = LOADS, N = 4;
+    const int c = blockIdx.y;
+    const long long all = (long long)batch * inner;
+    const bool packs = inner % N == 0 && even<N>(x);
+    Moments part = Merge::start();
+    const long long stride = (long long)gridDim.x * Threads * N * U;
+    for (long long start = (long long)blockIdx.x * Threads * N * U; start < all; start += stride) {
+        auto place = [&](long long e) {
+            const long long b = quotient(e, inner);
+            return (b * channels + c) * inner + (e - b * inner);
+        };
+        float v[U * N] = {};
+        int count = 0;
+        if (packs) {
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                const long long e = start + (u * Threads + threadIdx.x) * N;
+                if (e >= all) continue;
+                const Pack<float, N> four = load<float, N>(x + place(e));
+#pragma unroll
+                for (int k = 0; k < N; k++) v[u * N + k] = four.at[k];
+                count = u * N + N;
+            }
+        } else {
+#pragma unroll
+            for (int k = 0; k < U * N; k++) {
+                const long long e = start + k * Threads + threadIdx.x;
+                if (e < all) v[k] = x[place(e)], count = k + 1;
+            }
+        }
+        Moments own = {(float)count, 0.0f, 0.0f};
+#pragma unroll
+        for (int k = 0; k < U * N; k++) own.mean += k < count ? v[k] : 0.0f;
+        if (count) own.mean /= count;
+#pragma unroll
+        for (int k = 0; k < U * N; k++) {
+            const float gap = v[k] - own.mean;
+            if (k < count) own.squares += gap * gap;
+        }
+        part = Merge()(part, own);
+    }
+    part = block_reduce<Threads>(part, Merge(), 0);
+    if (threadIdx.x == 0) {
+        float* p = parts + 3 * ((long long)c * gridDim.x + blockIdx.x);
+        p[0] = part.count, p[1] = part.mean, p[2] = part.squares;
+    }
+}
+
+// The moments of `count` parts, in every lane of a warp.
+__device__ inline Moments merged(const float* parts, int count) {
+    Moments all = Merge::start();
+    for (int k = threadIdx.x % 32; k < count; k += 32) {
+        all = Merge()(all, Moments{parts[3 * k], parts[3 * k + 1], parts[3 * k + 2]});
+    }
+    return lanes_reduce<32>(all, Merge());
+}
+
 // --- One value of a whole tensor ------------------------------------------------------------------------------------
 
 // A sum that keeps what rounding loses.

@@ -6,6 +6,7 @@ Batch, instance and group norm with statistics of their own share a kernel; they
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.solutions.families.sampling import grid, sampled
@@ -164,6 +165,8 @@ def _parts(writer: Writer, node: Node) -> Parts:
     return Parts(writer.tensor(weight) if weight else None, writer.tensor(bias) if bias else None, eps, groups)
 
 
+NORM_WAYS: dict[str, Callable[[Writer, Node, Parts, Epilogue], str]] = {}
+"""Value of `Schedule.memory` -> the function that takes the place of `normalisation`."""
 _TITLES = {"batchnorm": "batch_norm", "instancenorm": "instance_norm", "groupnorm": "group_norm"}
 
 
@@ -171,6 +174,8 @@ _TITLES = {"batchnorm": "batch_norm", "instancenorm": "instance_norm", "groupnor
 def normalisation(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """Adds a kernel with one block a row of equal statistics: mean, then squares around it, then the result."""
     shape, parts, block = writer.shape(node), _parts(writer, node), writer.schedule.block
+    if way := NORM_WAYS.get(writer.schedule.memory):
+        return way(writer, node, parts, epilogue)
     x = writer.tensor(node.args[0])
     y = writer.result()
     spatial = len(shape) > 2

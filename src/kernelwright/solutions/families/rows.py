@@ -17,6 +17,7 @@ from kernelwright.solutions.kernels.fusion import NUMBERS, Fusion, Operands, lea
 from kernelwright.solutions.kernels.operators import FUSED
 from kernelwright.solutions.kernels.stages import REGIONS, Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.lowering import reduce
 from kernelwright.solutions.read.reading import Node, Unreadable, nodes
 
 _NAMES = {"sum": "total", "mean": "mean", "prod": "product", "max": "high", "min": "low"}
@@ -195,7 +196,13 @@ def reduction(writer: Writer, node: Node, epilogue: Epilogue) -> str:
 
 
 def _apart(writer: Writer, node: Node, dims: tuple[int, ...], shape: Shape) -> str:
-    """Moves dimensions that are not adjacent to the end first."""
+    """Moves dimensions that are not adjacent to the end first, or reduces them one after the other."""
+    if writer.schedule.memory == "wide" and node.text in KINDS and writer.kind(node) == "float":
+        start = next(d for d in dims if _together(tuple(e for e in dims if e >= d)))
+        rest = tuple(d for d in dims if d < start)
+        below = reduce(node.text, node.args[0], tuple(d for d in dims if d >= start), True)
+        y = writer.tensor(reduce(node.text, below, rest, True))
+        return y if node.option("keepdim") else f"{y}.squeeze({dims})"
     order = [d for d in range(len(shape)) if d not in dims] + list(dims)
     moved = Node("permute", node.args, options=(("dims", repr(tuple(order))),))
     last = tuple(range(len(shape) - len(dims), len(shape)))

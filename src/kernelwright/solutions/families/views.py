@@ -305,7 +305,8 @@ def rearranged(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     root = writer.root
     while root is not None and root.op in RESHAPES:
         root = root.args[0]
-    if below.op in ("input", "tensor") and node == root:
+    fast = writer.schedule.memory == "wide" and node.op in ("permute", "transpose") and writer.kind(node) == "float"
+    if fast or below.op in ("input", "tensor") and node == root:
         return elementwise(writer, node)
     x = writer.tensor(node.args[0])
     y = writer.result(_stem(x))

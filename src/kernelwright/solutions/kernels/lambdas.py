@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.solutions.kernels.fusion import CTYPES, READERS, Fusion, same
@@ -23,6 +23,8 @@ class LambdaFusion(Fusion):
 
     loads: dict[str, str] = field(default_factory=dict)
     """A parameter with its type -> the text by which the library reads it."""
+    view: Callable[[LambdaFusion, Node], str] | None = None
+    """Returns the text for a view that is read in place; empty for a view that the lambda reads by an index."""
     indexed: bool = False
     """True where an operand is read, or a value is made, at an index that the lambda needs."""
 
@@ -34,7 +36,10 @@ class LambdaFusion(Fusion):
 
     def _read(self, node: Node) -> str:
         view = node.op in READERS and not self.writer.has(node) and same(self.writer.shape(node), self.shape)
-        text = "" if view or self._is_scalar_input(node) else self.reader(node)
+        if view:
+            text = self.view(self, node) if self.view else ""
+        else:
+            text = "" if self._is_scalar_input(node) else self.reader(node)
         if not text:
             self.indexed |= not self._is_scalar_input(node)
             return super()._read(node)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from kernelwright.solutions.families.wide.moves import INCLUDE as MOVES
+from kernelwright.solutions.families.wide.moves import swapped, transposed
 from kernelwright.solutions.kernels.allocation import allocation
 from kernelwright.solutions.kernels.fusion import Fusion, Operands, region
 from kernelwright.solutions.kernels.lambdas import LambdaFusion, lambda_text
@@ -25,12 +27,14 @@ def elementwise(writer: Writer, node: Node) -> str:
         raise Unreadable(f"no template for {node.op} of whole numbers")
     shape, reads = writer.shape(node), writer.reads(node)
     out = "bool" if writer.kind(node) == "bool" else "float"
+    if found := transposed(writer, node, reads, out):
+        return found
     name = writer.kernel_name(writer.title(node) or (node.op if len(list(region(node, reads))) < 2 else "fused"))
     loads = 1 if is_few(shape) else _LOADS
     operands, call = _mapped(writer, node, shape, reads, out, loads)
     y = writer.result()
     (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
-    writer.kernel(INCLUDE)
+    writer.kernel(MOVES if "kw::swapped" in call else INCLUDE)
     writer.kernel(f"""
 extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
     {call};
@@ -53,7 +57,7 @@ def _mapped(
     """Returns the kernel's operands and the one call that it makes."""
     count = f"<{loads}>" if loads != _LOADS else ""
     operands = Operands({"y", "i", "n"}, first="x")
-    fusion = LambdaFusion(writer, shape, "i", operands=operands, reads=reads)
+    fusion = LambdaFusion(writer, shape, "i", operands=operands, reads=reads, view=swapped)
     value = fusion.start(node)
     if not fusion.indexed and fusion.loads:
         text = lambda_text(list(fusion.loads), fusion.statements, value)
