@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from sets.precision import CHAINS, EXACT, candidate, task
+from sets.precision.orders import ORDERS, InOrder
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
@@ -148,13 +148,14 @@ def test_operands_are_rounded_to_their_significant_bits() -> None:
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("k", [64, 4096])
-def test_noise_covers_the_worst_order_of_summation(chain: str, k: int) -> None:
-    """A sum from first to last in float32 has at most the error that GAIN times the noisy run allows."""
+@pytest.mark.parametrize("order", ORDERS)
+def test_noise_covers_any_order_of_summation(chain: str, k: int, order: str) -> None:
+    """A product of float32 sums has at most the error that GAIN times the noisy run allows."""
     namespace = task_workloads.instantiate(task(chain, 24, k, 16).source, {})
     model = task_inputs.construct(namespace, 1)
     values = task_inputs.make_inputs(namespace, "own", 5)
     exact = reference_runs.reference_outputs(model, values, torch.float64, 0)
-    with _InOrder():
+    with InOrder(order):
         ordered = reference_runs.reference_outputs(model, values, None, 0)
     noisy = [rounded_products.outputs(model, values, 0, noise_seed=k) for k in range(DRAWS)]
     own = reference_runs.reference_outputs(model, values, None, 0)
@@ -162,18 +163,3 @@ def test_noise_covers_the_worst_order_of_summation(chain: str, k: int) -> None:
     errors = [e[1] for r in runs for e in rounded_products.errors(r, exact) if e is not None]
     (mine,) = [e[1] for e in rounded_products.errors(ordered, exact) if e is not None]
     assert mine <= GAIN["float32"] * max(errors)
-
-
-class _InOrder(rounded_products.Products):
-    """Computes matrix products in float32 by sums from first to last."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        packet = func.overloadpacket
-        if packet not in (torch.ops.aten.mm, torch.ops.aten.addmm):
-            return func(*args, **(kwargs or {}))
-        a, b = (t.numpy() for t in args[-2:])
-        total = np.zeros((a.shape[0], b.shape[1]), np.float32)
-        for k in range(a.shape[1]):
-            total += a[:, k : k + 1] * b[k]
-        made = torch.from_numpy(total)
-        return made + args[0] if packet is torch.ops.aten.addmm else made
