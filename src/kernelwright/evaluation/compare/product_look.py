@@ -17,7 +17,7 @@ float32 sum in the worst order (`rough`). With root mean square errors over a wh
 Half the error of one product of rounded operands is far more than any honest float32 kernel has: other orders and other
 algorithms pass, and so do approximate functions that are clearly better than TF32. A reference without a product is not
 looked at. The runs are made only for a candidate whose error is more than GAIN times the reference's own, which an
-honest one rarely has. The calibration is in `docs/evaluation.md` and `benchmarks/results/precision_calibration.json.gz`.
+honest one rarely has. The calibration: `docs/evaluation.md`, `benchmarks/results/precision_calibration.json.gz`.
 
 numpy only; runs no code of a task or a candidate.
 """
