@@ -184,8 +184,6 @@ def reduction(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     dims, shape = dims_of(node), writer.shape(node.args[0])
     if not dims and not shape:
         raise Unreadable("a reduction of a number")
-    if node.text in ("any", "all"):
-        raise Unreadable(f"no template for {node.text}")
     if len(dims) == len(shape):
         return whole(writer, node)
     if not _together(dims):

@@ -36,6 +36,7 @@ from kernelwright.solutions.kernels.lanes import by_elements, vectorised
 from kernelwright.solutions.kernels.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.kernels.plan import AnswerPlan, titled, unmarked
 from kernelwright.solutions.kernels.schedule import Schedule
+from kernelwright.solutions.kernels.truth import computed_before_truth
 from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Declared, Shape, broadcast
 from kernelwright.solutions.read.facts import Facts, read_facts
@@ -115,6 +116,7 @@ class Writer(Values):
         """The stack of tensors that are being lowered; each is an operand of the one before it."""
         self._shapes: dict[Node, Shape] = {}
         self.floats: set[str] = set()
+        self._truths: set[Node] = set()
         """Python names of tensors that are known to hold float32 in row-major order."""
         self._users: Counter[Node] = Counter()
         self._ways: dict[Node, Callable[[], str] | None] = {}
@@ -209,6 +211,9 @@ class Writer(Values):
                 raise Unreadable(f"no template for {part.op} of whole numbers")
         self.count_users(root)
         self.root = root
+        for part in root.args if root.op == "tuple" else (root,):
+            if computed_before_truth(self, part):
+                self._truths.add(part)
         if root.op == "tuple":
             return ", ".join(self.rounded(arg, self.tensor(arg)) for arg in root.args)
         result = self.rounded(root, self.tensor(root))
@@ -304,7 +309,7 @@ class Writer(Values):
         if node.op == "constant":
             return self._constant(node)
         if node.op in FUSED:
-            return self._fused(node)
+            return elementwise(self, node) if node in self._truths else self._fused(node)
         if node.op in READERS and node.op not in ANCHORS:
             return elementwise(self, node)
         if node.op in ANCHORS:

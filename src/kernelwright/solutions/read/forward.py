@@ -301,8 +301,8 @@ class ForwardReader(Expressions):
         inner = self.value(node.value, values)
         if node.attr == "data":
             return inner
-        if isinstance(inner, tuple) and node.attr in ("values", "indices"):
-            return inner[0 if node.attr == "values" else 1]
+        if isinstance(inner, tuple) and node.attr in ("values", "indices", "min", "max"):
+            return inner[0 if node.attr in ("values", "min") else 1]
         if node.attr in ("T", "mT"):
             return Node("transpose", (_node(inner),))
         raise Unreadable(f"forward has {ast.unparse(node)[:60]}")
@@ -513,7 +513,7 @@ class ForwardReader(Expressions):
             if isinstance(args[0].value, bool):
                 return {"unbiased": ast.unparse(args[0])}
         names = list(ARGUMENTS.get(op, ()))
-        if op in ("max", "min") and len(args) == 1 and self._is_tensor(args[0], values):
+        if op in ("max", "min") and len(args) == 1 and (_made(args[0]) or self._is_tensor(args[0], values)):
             names = ["*other"]
         if len(args) > len(names):
             raise Unreadable(f"no template for the arguments of {op}")
@@ -581,3 +581,8 @@ class ForwardReader(Expressions):
 
 def _method_of(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
     return next((n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == name), None)
+
+
+def _made(node: ast.expr) -> bool:
+    """Tells whether an expression makes a tensor of a number: `torch.tensor(0.5)`."""
+    return isinstance(node, ast.Call) and dotted(node.func).split(".")[-1] in ("tensor", "as_tensor", "new_tensor")

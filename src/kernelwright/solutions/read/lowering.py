@@ -1,6 +1,6 @@
 """Lowers composite operators to elementwise ones and `reduce`: softmax, norms, losses, statistics.
 
-A `reduce` node has its kind as text (sum, mean, max, min, prod, any, all) and two options: `dims`, the reduced
+A `reduce` node has its kind as text (sum, mean, max, min, prod) and two options: `dims`, the reduced
 dimensions as a tuple of non-negative numbers, and `keepdim`, 1 or empty. A `count` node is the number of elements that
 its operand is reduced over, minus the number in its text. It belongs to the row that is being reduced.
 """
@@ -16,7 +16,7 @@ from kernelwright.solutions.read.reading import Node, Unreadable
 
 Rule = Callable[[Writer, Node], Node]
 RULES: dict[str, Rule] = {}
-_KINDS = ("sum", "mean", "max", "min", "prod", "any", "all")
+_KINDS = ("sum", "mean", "max", "min", "prod")
 
 
 def rule(*ops: str) -> Callable[[Rule], Rule]:
@@ -93,14 +93,14 @@ def dims_of(writer: Writer, node: Node, default: Any = None) -> tuple[int, ...]:
     return tuple(sorted({d % rank for d in given})) if rank else ()
 
 
-def _keepdim(writer: Writer, node: Node) -> bool:
+def keepdim_of(writer: Writer, node: Node) -> bool:
     return bool(writer.option(node, "keepdim", "False"))
 
 
 @rule(*_KINDS, "amax", "amin")
 def _reduction(writer: Writer, node: Node) -> Node:
     kind = {"amax": "max", "amin": "min"}.get(node.op, node.op)
-    return reduce(kind, node.args[0], dims_of(writer, node), _keepdim(writer, node))
+    return reduce(kind, node.args[0], dims_of(writer, node), keepdim_of(writer, node))
 
 
 @rule("count_nonzero")
@@ -134,13 +134,13 @@ def _logsumexp(writer: Writer, node: Node) -> Node:
     x, dims = node.args[0], dims_of(writer, node)
     high = reduce("max", x, dims, True)
     # The maximum is part of a row's value, so it is reduced with the same `keepdim` there.
-    total = reduce("sum", call("exp", call("sub", x, high)), dims, _keepdim(writer, node))
-    return call("add", reduce("max", x, dims, _keepdim(writer, node)), call("log", total))
+    total = reduce("sum", call("exp", call("sub", x, high)), dims, keepdim_of(writer, node))
+    return call("add", reduce("max", x, dims, keepdim_of(writer, node)), call("log", total))
 
 
 @rule("norm", "vector_norm")
 def _norm(writer: Writer, node: Node) -> Node:
-    return _norm_over(writer, node, dims_of(writer, node), _keepdim(writer, node))
+    return _norm_over(writer, node, dims_of(writer, node), keepdim_of(writer, node))
 
 
 def _norm_over(writer: Writer, node: Node, dims: tuple[int, ...], keepdim: bool) -> Node:
@@ -173,7 +173,7 @@ def _variance(writer: Writer, node: Node) -> Node:
     if less is None:
         less = 0 if node.option("unbiased") and not writer.option(node, "unbiased") else 1
     squares = call("square", call("sub", x, reduce("mean", x, dims, True)))
-    keepdim = _keepdim(writer, node)
+    keepdim = keepdim_of(writer, node)
     if less == 0:
         value = reduce("mean", squares, dims, keepdim)
     else:
@@ -350,7 +350,7 @@ def _cosine_embedding(writer: Writer, node: Node) -> Node:
 
 @rule("pairwise_distance")
 def _pairwise_distance(writer: Writer, node: Node) -> Node:
-    keepdim = _keepdim(writer, node)
+    keepdim = keepdim_of(writer, node)
     return distance(writer, node, node.args[0], node.args[1], node.option("eps") or "1e-06", keepdim)
 
 

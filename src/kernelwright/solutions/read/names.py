@@ -15,6 +15,7 @@ cosine_similarity cosine_embedding_loss triplet_margin_loss margin_ranking_loss 
 poisson_nll_loss gaussian_nll_loss pairwise_distance layer_norm group_norm batch_norm instance_norm rms_norm glu pad
 tril triu cat stack chunk split unbind aminmax permute transpose reshape flatten unflatten unsqueeze squeeze expand
 expand_as repeat movedim narrow select repeat_interleave count_nonzero var_mean std_mean dropout one_hot diff
+any all rsub rrelu isnan isinf isfinite
 """
 FUNCTIONS = {
     **{name: name for name in (*_SAME.split(), *ELEMENTWISE, *COMPARISONS, *LOGIC)},
@@ -35,6 +36,8 @@ FUNCTIONS = {
     "eq": "eq",
     "not_equal": "ne",
     "arctan": "atan",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
     "arcsinh": "asinh",
     "arcsin": "asin",
     "arccos": "acos",
@@ -60,6 +63,12 @@ FUNCTIONS = {
     "special.log_softmax": "log_softmax",
     "special.erf": "erf",
     "special.sinc": "sinc",
+    "special.erfinv": "erfinv",
+    "special.gammaln": "lgamma",
+    "special.i0": "i0",
+    "special.xlogy": "xlogy",
+    "functional.unfold": "im2col",
+    "F.unfold": "im2col",
     "special.logit": "logit",
     "clamp_min": "maximum",
     "clamp_max": "minimum",
@@ -70,10 +79,11 @@ FUNCTIONS = {
 
 _LOSS = ("size_average", "reduce", "reduction")
 _BINARY = """pow add sub mul div minimum maximum remainder fmod floor_divide atan2 hypot matmul mm bmm logical_and
-logical_or logical_xor gt ge lt le eq ne expand_as reshape_as"""
+logical_or logical_xor gt ge lt le eq ne expand_as reshape_as copysign heaviside xlogy logaddexp rsub"""
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("sum", "mean", "prod", "max", "min", "amax", "amin", "aminmax", "argmax", "argmin"), ("dim", "keepdim")
+        ("sum", "mean", "prod", "max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "any", "all"),
+        ("dim", "keepdim"),
     ),
     **dict.fromkeys(("softmax", "log_softmax", "softmin"), ("dim", "_stacklevel", "dtype")),
     **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "glu", "unsqueeze", "squeeze"), ("dim",)),
@@ -85,6 +95,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), ("dim", "unbiased", "keepdim")),
     "count_nonzero": ("dim",),
     "diff": ("n", "dim"),
+    "logit": ("eps",),
+    "rrelu": ("lower", "upper", "training"),
+    "im2col": ("kernel_size", "dilation", "padding", "stride"),
     "leaky_relu": ("negative_slope",),
     "elu": ("alpha",),
     "celu": ("alpha",),
@@ -204,6 +217,8 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Softmax": ("softmax", ("dim",)),
     "LogSoftmax": ("log_softmax", ("dim",)),
     "Softmin": ("softmin", ("dim",)),
+    "Softmax2d": ("softmax2d", ()),
+    "Unfold": ("im2col", ("kernel_size", "dilation", "padding", "stride")),
     "MSELoss": ("mse_loss", ("reduction",)),
     "L1Loss": ("l1_loss", ("reduction",)),
     "SmoothL1Loss": ("smooth_l1_loss", ("reduction", "beta")),
@@ -272,6 +287,7 @@ MODULE_ARGUMENTS = {
     "NLLLoss": "weight=None size_average=None ignore_index=-100 reduce=None reduction='mean'",
     **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), "p=0.5 inplace=False"),
     "LocalResponseNorm": "size alpha=0.0001 beta=0.75 k=1.0",
+    "Unfold": "kernel_size dilation=1 padding=0 stride=1",
     "TransformerEncoderLayer": (
         "d_model nhead dim_feedforward=2048 dropout=0.1 activation='relu' layer_norm_eps=1e-05 batch_first=False "
         "norm_first=False bias=True"
