@@ -11,7 +11,9 @@ Arguments are tensors (their address), ints, floats and bools, each converted to
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -21,6 +23,8 @@ from typing import Any
 from kernelwright.builds import BuildRequest, KernelBuildFailed
 from kernelwright.errors import DeviceError, UsageError
 
+_MOST_KNOWN = 256
+"""The launch configurations that a kernel keeps."""
 Size = int | Sequence[int]
 Triple = tuple[int, int, int]
 
@@ -47,6 +51,16 @@ class Entry:
     name: str
     parameters: tuple[Parameter, ...]
     start: Callable[[Triple, Triple, int, Sequence[bytes]], None]
+    quick: Callable[[Triple, Triple, int, tuple[Any, ...]], bool] | None = None
+    """Launches with plain arguments as they are given; returns False where it cannot, and has then done nothing."""
+
+
+_CODES = {
+    **{Parameter(size, False): code for size, code in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))},
+    Parameter(4, True): "f",
+    Parameter(8, True): "d",
+}
+"""Formats of `struct` for parameters that are numbers or pointers."""
 
 
 class Kernel:
@@ -57,8 +71,21 @@ class Kernel:
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
+        self._known: dict[tuple[Any, ...], Callable[..., None]] = {}
+        """The launches by grid, block and bytes of shared memory, as they are written."""
 
     def __getitem__(self, config: tuple[Any, ...]) -> Callable[..., None]:
+        try:
+            return self._known[config]
+        except (KeyError, TypeError):  # a list cannot be looked up
+            pass
+        found = self._configured(config)
+        with contextlib.suppress(TypeError):
+            if len(self._known) < _MOST_KNOWN:
+                self._known[config] = found
+        return found
+
+    def _configured(self, config: tuple[Any, ...]) -> Callable[..., None]:
         name = self._entry.name
         if not isinstance(config, tuple) or not 2 <= len(config) <= 4:
             raise TypeError(f"{name}[grid, block] or {name}[grid, block, shared_bytes] is needed")
@@ -68,6 +95,8 @@ class Kernel:
 
     def _launch(self, grid: Triple, block: Triple, shared: int, args: tuple[Any, ...]) -> None:
         entry = self._entry
+        if entry.quick is not None and entry.quick(grid, block, shared, args):
+            return
         if len(args) != len(entry.parameters):
             raise TypeError(f"{entry.name} takes {len(entry.parameters)} arguments, {len(args)} were given")
         packed = [
@@ -103,6 +132,8 @@ class Module:
             if name.split("<")[0].split("::")[-1].strip() not in self._names:
                 raise AttributeError(f"the module has no kernel {name!r}; it has {', '.join(self._names)}")
             self._kernels[name] = Kernel(self.entry(name))
+            if not hasattr(type(self), name):
+                self.__dict__.setdefault(name, self._kernels[name])  # found at once from now on
         return self._kernels[name]
 
     def entry(self, name: str) -> Entry:
@@ -200,21 +231,72 @@ def _on_gpu(source: str, flags: tuple[str, ...], name: str) -> Entry:
             "kernelwright.cuda.Module needs a GPU outside of an evaluation",
             hint="judge the file with `kernelwright eval TASK CANDIDATE`, which runs it without one",
         )
+    torch.cuda.synchronize()  # makes torch's context current
+    major, minor = torch.cuda.get_device_capability()
+    arch = f"sm_{major}{minor}" + ("a" if major in (9, 10, 12) else "")  # with architecture-specific instructions
+    ptx, lowered, program = _loaded(source, flags, name, arch, torch.cuda.current_device())
+    return _entry_of(program, name, lowered, parameters(ptx, lowered))
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(
+    source: str, flags: tuple[str, ...], expressions: tuple[str, ...], arch: str, card: int
+) -> tuple[Any, Any]:
+    """Returns NVRTC's result and the program loaded on a card. Raises RuntimeError with the compiler's output."""
     from kernelwright.machine.driver import DeviceProgram
     from kernelwright.machine.nvrtc import compile_ptx
 
-    major, minor = torch.cuda.get_device_capability()
-    torch.cuda.synchronize()  # makes torch's context current
-    arch = f"sm_{major}{minor}" + ("a" if major in (9, 10, 12) else "")  # with architecture-specific instructions
-    result = compile_ptx(source, arch=arch, flags=flags, expressions=(name,))
+    result = compile_ptx(source, arch=arch, flags=flags, expressions=expressions)
     if not result.ok:
         raise RuntimeError(f"the CUDA text does not compile:\n{result.log}")
-    program, lowered = DeviceProgram(result.cubin), result.lowered[name]
+    return result, DeviceProgram(result.cubin)
+
+
+def _loaded(source: str, flags: tuple[str, ...], name: str, arch: str, card: int) -> tuple[str, str, Any]:
+    """Returns the PTX with a kernel, the kernel's name there, and the loaded program. All kernels that are declared
+    `extern "C"` are compiled together."""
+    if re.search(r'extern\s+"C"', source) and name.isidentifier():
+        result, program = _compiled(source, flags, (), arch, card)
+        if name in _ENTRY.findall(result.ptx):
+            return result.ptx, name, program
+    result, program = _compiled(source, flags, (name,), arch, card)
+    return result.ptx, result.lowered[name], program
+
+
+def _entry_of(program: Any, name: str, lowered: str, known: tuple[Parameter, ...]) -> Entry:
+    """Returns an entry of a program that is loaded on the GPU."""
+    import torch
+
+    from kernelwright.machine.driver import PreparedLaunch
 
     def start(grid: Triple, block: Triple, shared: int, args: Sequence[bytes]) -> None:
         program.launch(lowered, grid, block, shared, args, torch.cuda.current_stream().cuda_stream)
 
-    return Entry(name, parameters(result.ptx, lowered), start)
+    codes = [_CODES.get(parameter, "") for parameter in known]
+    if not all(codes):
+        return Entry(name, known, start)
+    prepared = PreparedLaunch(program, lowered, codes)
+    current, raw_stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+    tensor, reals = torch.Tensor, [parameter.real for parameter in known]
+
+    def quick(grid: Triple, block: Triple, shared: int, args: tuple[Any, ...]) -> bool:
+        if len(args) != len(reals):
+            return False
+        values = []
+        for value, real in zip(args, reals, strict=False):
+            if isinstance(value, tensor):
+                if real or not value.is_cuda:
+                    return False
+                values.append(value.data_ptr())
+            else:
+                values.append(value)
+        try:
+            prepared((*grid, *block), shared, values, raw_stream(current()))
+        except (struct.error, OverflowError):  # None, numbers that do not fit, other objects
+            return False
+        return True
+
+    return Entry(name, known, start, quick)
 
 
 def parameters(ptx: str, entry: str) -> tuple[Parameter, ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import struct
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -102,9 +104,49 @@ class DeviceProgram:
         stream: int,
     ) -> None:
         """Launches a kernel on a stream without waiting; `args` holds the bytes of each parameter."""
+        launch(self.function(entry), grid, block, shared_bytes, args, stream)
+
+    def function(self, entry: str) -> int:
+        """Returns the CUfunction of a kernel."""
         function = ctypes.c_void_p()
         check(load().cuModuleGetFunction(ctypes.byref(function), self._module, entry.encode()))
-        launch(function.value or 0, grid, block, shared_bytes, args, stream)
+        return function.value or 0
+
+
+class PreparedLaunch:
+    """A kernel whose parameters are written into one buffer by one format, so that a launch costs little Python.
+
+    `codes` are the formats of `struct` for each parameter (`q`, `f`); a parameter that no format fits has none and
+    cannot be prepared.
+    """
+
+    def __init__(self, program: DeviceProgram, entry: str, codes: Sequence[str]) -> None:
+        self._function = ctypes.c_void_p(program.function(entry))
+        places = [8 * k for k in range(len(codes))]
+        packed = "".join(f"{code}{8 - struct.calcsize(code)}x" for code in codes)
+        self._format = struct.Struct(f"<{packed}")
+        self._buffer = ctypes.create_string_buffer(max(8 * len(codes), 8))
+        start = ctypes.addressof(self._buffer)
+        self._pointers = (ctypes.c_void_p * max(len(codes), 1))(*(start + place for place in places))
+        self._lock = threading.Lock()
+        self._shared = _UNASKED_SHARED
+        self._start = load().cuLaunchKernel
+        pointer, size = ctypes.c_void_p, ctypes.c_uint
+        self._start.argtypes = (pointer, *[size] * 7, pointer, pointer, pointer)
+
+    def __call__(self, sizes: Sequence[int], shared_bytes: int, values: Sequence[int | float], stream: int) -> None:
+        """Launches on a stream without waiting. `sizes`: three of the grid, three of the block.
+
+        Raises `struct.error` or `OverflowError` for a value that does not fit its parameter.
+        """
+        if shared_bytes > self._shared:
+            check(load().cuFuncSetAttribute(self._function, _MAX_DYNAMIC_SHARED, shared_bytes))
+            self._shared = shared_bytes
+        with self._lock:  # the driver copies the parameters before it returns
+            self._format.pack_into(self._buffer, 0, *values)
+            status = self._start(self._function, *sizes, shared_bytes, stream, self._pointers, None)
+        if status:
+            check(status)
 
 
 def launch(
