@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.solutions.kernels import frame
+from kernelwright.solutions.kernels.in_place import in_place
 from kernelwright.solutions.kernels.schedule import Schedule
 from kernelwright.solutions.kernels.sharing import shared
 from kernelwright.solutions.task_parts import TaskParts, lowered, with_parts
@@ -17,6 +18,8 @@ def _text(parts: TaskParts, schedule: Schedule, plan: bool) -> str:
     writer, node = lowered(parts, schedule, plan)
     result = writer.output(node)
     kernels, host = shared(writer.kernels, [*writer.functions, *writer.lines])
-    count = len(writer.functions)
-    text = frame.module_text(writer.reference, kernels, host[count:], result, host[:count])
+    functions, lines = host[: len(writer.functions)], host[len(writer.functions) :]
+    if schedule.in_place:
+        kernels, lines, result = in_place(writer, kernels, lines, result)
+    text = frame.module_text(writer.reference, kernels, lines, result, functions)
     return writer.plan.written(text, writer.reference.inputs) if writer.plan else text

@@ -51,6 +51,8 @@ class Schedule:
     """The way to pool windows, one of `POOLS`."""
     memory: str = "plain"
     """The way to move data in elementwise kernels, reductions, norms and scans, one of `MEMORY`."""
+    in_place: bool = False
+    """True lets kernels read and write 16-bit tensors in their own type, where they do so element by element."""
     fuse: bool = True
     """True lets operators share kernels; False gives each operator of the text a tensor and kernels of its own."""
 
@@ -94,7 +96,9 @@ def _value(name: str, text: str, default: object) -> Any:
 
 CANONICAL = Schedule()
 APART = Schedule(fuse=False)
-TUNED = Schedule(block=512, vector=4, shuffle=True, one_pass=True, product=AUTO, conv=AUTO, memory="wide")
+TUNED = Schedule(
+    block=512, vector=4, shuffle=True, one_pass=True, product=AUTO, conv=AUTO, memory="wide", in_place=True
+)
 """The schedule that was fastest, or near it, in most timings (`benchmarks/results/gpu_tune.json.gz`)."""
 PLAINEST = Schedule(block=128, thread_rows=False, tile=8)
 _CHOICES = (
