@@ -29,6 +29,12 @@ __device__ inline float minimum(float a, float b) {
     return r;
 }
 
+// v * tanh(log(1 + exp(v))), by one exponential and without cancellation.
+__device__ inline float mish(float v) {
+    const float e = expf(v), n = e * (e + 2.0f);
+    return v > 20.0f ? v : v * (n / (n + 2.0f));
+}
+
 // True where a pointer is a multiple of a pack's size.
 template <int N, class T>
 __device__ bool even(const T* p) {

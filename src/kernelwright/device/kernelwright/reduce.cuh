@@ -11,7 +11,8 @@
 // launched with ceil(rows / (block / 256)) blocks. A row of up to 256 * 16 values stays in registers; a longer one is
 // read again for each reduction. Rows of at most 32 threads share a block of any size; others have a block each. With a
 // third number, the blocks of a cluster share a row: `kw::rows<512, 8, 4>` in a kernel with `__cluster_dims__(4, 1, 1)`,
-// launched with four blocks a row. `kw::columns` reads rows whose elements lie `inner` apart.
+// launched with four blocks a row. With several blocks along y of the grid each row is cut into as many parts, whose
+// results the caller combines. `kw::columns` reads rows whose elements lie `inner` apart.
 #pragma once
 #include <kernelwright/memory.cuh>
 
@@ -153,6 +154,11 @@ struct Row {
             first = Cluster > 1 ? cluster_rank() * Threads + threadIdx.x : threadIdx.x;
         }
         if constexpr (!Across) base = row * n;
+        if (gridDim.y > 1) {
+            const int share = ((n + gridDim.y - 1) / gridDim.y + 3) / 4 * 4, start = ::min(n, (int)blockIdx.y * share);
+            base += Across ? (long long)start * inner : start;
+            n = ::min(share, n - start);
+        }
         limit = exists ? n : 0;
         chunks = (n + CHUNK - 1) / CHUNK;
         int o = 0;

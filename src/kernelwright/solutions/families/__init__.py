@@ -7,7 +7,7 @@ import importlib
 _MODULES: tuple[str, ...] = (
     *("collects", "convolution", "pooling", "products", "sampling"),
     *("joins", "norms", "places", "puts", "remaps", "rows", "scans", "small", "views"),
-    *("wide.maps", "wide.norms", "wide.places", "wide.rows", "wide.scans", "wide.whole"),
+    *("wide.maps", "wide.norms", "wide.places", "wide.pooling", "wide.rows", "wide.scans", "wide.whole"),
 )
 """The modules of this package that register operators."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright import syntax
@@ -69,6 +70,10 @@ class PoolingWindow:
     arguments: str = ""
 
 
+POOL_WAYS: dict[str, Callable[[Writer, Node, Epilogue, PoolingWindow, bool], str]] = {}
+"""Value of `Schedule.memory` -> a function that does the work of `_pooled`; it returns "" where it cannot."""
+
+
 _KERNEL = """
 extern "C" __global__ void @name(@parameters) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -88,6 +93,9 @@ extern "C" __global__ void @name(@parameters) {
 
 def _pooled(writer: Writer, node: Node, epilogue: Epilogue, window: PoolingWindow, dilated: bool) -> str:
     """Adds the kernel and its launch; options come from the module or from the call."""
+    way = POOL_WAYS.get(writer.schedule.memory)
+    if way and (found := way(writer, node, epilogue, window, dilated)):
+        return found
     rank = int(node.op[-2])
     x = writer.tensor(node.args[0])
     declared, rest = win.split(rank, False)
@@ -106,7 +114,7 @@ def _pooled(writer: Writer, node: Node, epilogue: Epilogue, window: PoolingWindo
     axes = {2 + d: name for d, name in enumerate(win.names(rank, "o"))}
     name = add_kernel(writer, node.op, tiles.fuse(text, parameters, epilogue, "i", axes))
     y, block = writer.result(), writer.schedule.block
-    lines = _sizes(writer, node, rank, dilated)
+    lines = size_lines(writer, node, rank, dilated)
     sizes = win.listed(rank, *groups)
     extra = f", {window.arguments}" if window.arguments else ""
     template = f"""
@@ -118,7 +126,7 @@ kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@x, @y, @y.numel()
     return y
 
 
-def _sizes(writer: Writer, node: Node, rank: int, dilated: bool) -> str:
+def size_lines(writer: Writer, node: Node, rank: int, dilated: bool) -> str:
     """Returns Python lines with the sizes and options of a pooling."""
     tuple_of = win.TUPLE[rank]
     given = node.text or node.option("stride") not in ("", "None")

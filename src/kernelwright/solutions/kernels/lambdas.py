@@ -29,6 +29,8 @@ class LambdaFusion(Fusion):
     """True where an operand is read, or a value is made, at an index that the lambda needs."""
 
     def _operator(self, node: Node) -> str:
+        if node.op == "mish":
+            return self._assign(node, f"kw::mish({self.value(node.args[0])})")
         before = len(self.statements)
         name = super()._operator(node)
         self.indexed |= any(re.search(rf"\b{self.place}\b", s) for s in self.statements[before:])

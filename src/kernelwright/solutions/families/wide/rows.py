@@ -7,6 +7,7 @@ apart have a lane each, and several warps share their elements.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from kernelwright.solutions.families.rows import (
@@ -28,6 +29,11 @@ from kernelwright.solutions.kernels.stages import Writer
 from kernelwright.solutions.read.reading import Node
 
 INCLUDE = "#include <kernelwright/reduce.cuh>"
+
+_LONG = 8192
+"""A row of fewer elements is not cut into parts."""
+_BLOCKS = 1056
+"""Blocks that a card of 132 multiprocessors holds at once, 8 each."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,10 @@ class WideRowKernel(RowKernel):
     def __init__(self, writer: Writer, group: Group) -> None:
         super().__init__(writer, group)
         self.threads = False
+        self.once = False
+        """True where one reduction is all that reads the row."""
+        self.fusion = self._row()
+        """The operators of the last lambda."""
         self.held: dict[Node, str] = {}
         """Tensors of the rows' shape that stay in registers -> the lambdas' parameters."""
         self._pointers: dict[Node, str] = {}
@@ -118,6 +128,9 @@ class WideRowKernel(RowKernel):
         depths = depths_of(group)
         per_element = group.level(root) == "full"
         self._hold([[m.args[0] for m in depth] for depth in depths] + ([[root]] if per_element else []))
+        self.once = not per_element and len(depths) == 1 and len(depths[0]) == 1
+        if self.once and (found := self._in_parts(depths[0][0])):
+            return found
         if pair := online(depths):
             self._online_pass(*pair)
             depths = depths[2:]
@@ -186,7 +199,7 @@ class WideRowKernel(RowKernel):
 
     def _element(self, node: Node) -> str:
         """Returns a lambda for a value of element j, and the operands that it loads besides those in registers."""
-        fusion = self._row()
+        self.fusion = fusion = self._row()
         value = fusion.start(node, self.known)
         head = "long long i = r.at(j);" if fusion.indexed else ""
         parameters = ["int j", *(f"float {name}" for name in self.held.values()), *fusion.loads]
@@ -203,6 +216,75 @@ class WideRowKernel(RowKernel):
         for node, name in made.items():
             self.known.update((twin, name) for twin in self.group.members if alike(twin, node))
         self._row_values(members)
+
+    def _in_parts(self, member: Node) -> str:
+        """Adds two kernels where rows are too few for the card: one reduces parts of rows, one the parts.
+
+        Returns the output's Python name; empty where rows are many or short, or a value depends on its place.
+        """
+        writer, group, full = self.writer, self.group, self.group.full
+        if -1 in full:
+            return ""
+        n = math.prod(full[d] for d in group.dims)
+        inner = math.prod(full[d] for d in self.inner)
+        blocks = math.prod(full) // (n * inner) * -(-inner // 32)
+        if n < _LONG or blocks * 2 > _BLOCKS:
+            return ""
+        element = self._element(member.args[0])
+        if len(re.findall(r"\bj\b", element)) > 1 or not all(
+            t.endswith("+ r.base") for t in self.fusion.loads.values()
+        ):
+            return ""
+        layout, block, head, bounds = self._reading(n)
+        kind = "sum" if member.text == "mean" else member.text
+        text = [*self.text, f"    float part = r.{kind}({element});"]
+        text.append("    if (r.leads()) parts[blockIdx.y * rows + row] = part;")
+        x, y = self._sized(), writer.result()
+        name, last = writer.kernel_name("parts"), writer.kernel_name(self._name())
+        total = self._variable(member)
+        self.known.update((twin, total) for twin in group.members if alike(twin, member))
+        fusion = self._row_fusion("        ")
+        value = fusion.start(group.root, self.known)
+        (pointers, tensors), (numbers, values) = self.operands.pointers(y, x), self.operands.numbers(y, x)
+        sizes = "long long rows, int n, int inner" if self.inner else "long long rows, int n"
+        statements, body = "\n".join(text), "\n".join(fusion.statements)
+        divided = " / n" if member.text == "mean" else ""
+        writer.kernel(INCLUDE)
+        writer.kernel(f"""
+extern "C" __global__ void {bounds}{name}({pointers}float* parts, {sizes}{numbers}) {{
+{head}
+    long long row = r.row;
+{statements}
+}}
+""")
+        writer.kernel(f"""
+extern "C" __global__ void {last}({pointers}const float* parts, float* y, int rows, int n, int count{numbers}) {{
+    auto r = kw::columns<8, 4>(count, rows, parts);
+    long long row = r.row;
+    float {total} = r.{kind}([&](int j, float v) {{ return v; }}){divided};
+    if (r.leads()) {{
+{body}
+        y[row] = {value};
+    }}
+}}
+""")
+        length, width, rows = (writer.local(word) for word in ("n", "inner", "rows"))
+        writer.line(f"{length} = {product(x, group.dims)}")
+        if self.inner:
+            writer.line(f"{width} = {product(x, tuple(self.inner))}")
+        writer.line(f"{rows} = {x}.numel() // {length}")
+        count, parts, grid = writer.local("count"), writer.fresh("parts"), writer.local("blocks")
+        writer.line(f"{grid} = {f'{rows} // {width} * (({width} + 31) // 32)' if self.inner else rows}")
+        writer.line(f"{count} = max(1, min({length} // {_LONG // 8}, {_BLOCKS} // max(1, {grid})))")
+        writer.line(f"{parts} = torch.empty({count}, {rows}, device={x}.device)")
+        left = reduced_sizes(x, len(full), group.dims, writer.shape(group.root))
+        writer.line(f"{y} = torch.empty({left}, device={x}.device)")
+        given = f"{rows}, {length}{f', {width}' if self.inner else ''}"
+        if not self.inner:
+            grid = f"{grid} * {layout.blocks}" if layout.blocks > 1 else grid
+        writer.launch(name, f"({grid}, {count})", f"{tensors}{parts}, {given}{values}", block)
+        writer.launch(last, f"({rows} + 31) // 32", f"{tensors}{parts}, {y}, {rows}, {length}, {count}{values}", 256)
+        return y
 
     def _online_pass(self, high: Node, total: Node) -> None:
         """Adds maximum and sum of exponentials."""
@@ -230,26 +312,33 @@ class WideRowKernel(RowKernel):
         """Returns the operator that the kernel is named after."""
         return title_of(self.writer, self.group)
 
+    def _reading(self, n: int) -> tuple[RowLayout, int, str, str]:
+        """Returns the layout of rows of n elements (-1: unknown), the threads of a block, the first statements, and the
+        kernel's attributes."""
+        layout = (strided_layout if self.inner else contiguous_layout)(n, len(self.held))
+        if self.once and not self.inner and n > 4096:  # a row that is read once anyway needs no room in registers
+            layout = RowLayout(256, 4)
+        held = "".join(f", {self._pointers[node]}" for node in self.held)
+        if self.inner:
+            block = 32 * layout.threads
+            head = f"    auto r = kw::columns<{layout.threads}, {layout.packs}>(n, inner{held});"
+        else:
+            block = max(layout.threads, 256 if layout.threads < 64 else 0)
+            more = f", {layout.blocks}" if layout.blocks > 1 else ""
+            head = f"    auto r = kw::rows<{layout.threads}, {layout.packs}{more}>(rows, n{held});"
+            head += "\n    if (r.outside()) return;" if layout.threads < 64 else ""
+        bounds = f"__launch_bounds__({block}) " if block > 256 else ""
+        bounds += f"__cluster_dims__({layout.blocks}, 1, 1) " if layout.blocks > 1 else ""
+        return layout, block, head, bounds
+
     def _launch(self, per_element: bool) -> str:
         writer, group = self.writer, self.group
         x, y = self._sized(), writer.result()
         name = writer.kernel_name(self._name())
         (pointers, tensors), (numbers, values) = self.operands.pointers(y, x), self.operands.numbers(y, x)
         sizes = [group.full[d] for d in group.dims]
-        layout = (strided_layout if self.inner else contiguous_layout)(
-            -1 if -1 in sizes else math.prod(sizes), len(self.held)
-        )
-        held = "".join(f", {self._pointers[node]}" for node in self.held)
-        block = 32 * layout.threads if self.inner else max(layout.threads, 256 if layout.threads < 64 else 0)
-        if self.inner:
-            head = f"    auto r = kw::columns<{layout.threads}, {layout.packs}>(n, inner{held});"
-        else:
-            more = f", {layout.blocks}" if layout.blocks > 1 else ""
-            head = f"    auto r = kw::rows<{layout.threads}, {layout.packs}{more}>(rows, n{held});"
-            head += "\n    if (r.outside()) return;" if layout.threads < 64 else ""
+        layout, block, head, bounds = self._reading(-1 if -1 in sizes else math.prod(sizes))
         out, dtype = ("long long", ", dtype=torch.int64") if writer.kind(group.root) == "long" else ("float", "")
-        bounds = f"__launch_bounds__({block}) " if block > 256 else ""
-        bounds += f"__cluster_dims__({layout.blocks}, 1, 1) " if layout.blocks > 1 else ""
         parameters = f"{pointers}{out}* y, {'int n, int inner' if self.inner else 'long long rows, int n'}{numbers}"
         body = "\n".join(self.text)
         writer.kernel(INCLUDE)
