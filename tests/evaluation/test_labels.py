@@ -43,6 +43,7 @@ class Candidate:
         self.device.stream, self.stream = RecordStream(ours), RecordStream(theirs)
         ptx = compile_ptx(SOURCE).ptx
         self.device.modules["m"] = self.program = self.device.runtime.program(BuildResult("ok", ptx=ptx))
+        self.device.blocks.add_variables(self.program)
 
     def write(self, kind: str, *fields: object) -> None:
         self.stream.write(kind, *fields)
@@ -163,7 +164,7 @@ def test_an_expanded_view_takes_no_memory_for_its_labels(candidate: Candidate) -
     candidate.operator(
         "index_select.default", [{"t": repeated}, 0, {"t": numbers}], [place(Y, [1, COUNT - 1], [COUNT, 1])]
     )
-    assert candidate.labels(place(Y, [COUNT - 1])) == {"glue": COUNT - 1}
+    assert candidate.labels(place(Y, [COUNT - 1])) == {"finished": COUNT - 1}
 
 
 @pytest.mark.parametrize("joined", [False, True], ids=["zeroed", "joined"])

@@ -18,7 +18,7 @@ from kernelwright.backends.host_library import Host
 from kernelwright.backends.values import Value
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import DeviceError
-from kernelwright.machine import Fault, LaunchAttributes, driver
+from kernelwright.machine import Fault, LaunchAttributes, driver, ptx_signatures
 
 
 class Extension:
@@ -38,6 +38,8 @@ class Extension:
         self.number = Extension._made = Extension._made + 1
         self._result = result
         self._programs: list[tuple[Any, dict[str, str]]] = []
+        self._variables: dict[int, dict[str, str]] = {}
+        """The variables of each program, by its `id`: their names in the PTX by those in the source."""
         self._written: dict[tuple[str, int, int], Any] = {}
         """The parts of device variables that host code wrote, by name, offset and size, with a program that has them.
         Instances that are built later get copies."""
@@ -138,14 +140,16 @@ class Extension:
         mangled = {e: demangle(e.encode()).decode() if e.startswith("_Z") else e for e in program.kernels}
         names = {entry: normalised(name) for entry, name in mangled.items()}
         self._programs.append((program, names))
+        variables = ptx_signatures.variables(result.ptx or "")
+        self._variables[id(program)] = {normalised(demangle(v.encode()).decode()): v for v in variables}
         for (name, offset, count), source in self._written.items():
-            place = _symbol_part(source, name, offset, count)
+            place = self._symbol_part(source, name, offset, count)
             if place is not None:
                 self._store(program, name, offset, place, count)
         return program, names
 
     def _store(self, program: Any, name: str, offset: int, source: int, count: int) -> bool:
-        place = _symbol_part(program, name, offset, count)
+        place = self._symbol_part(program, name, offset, count)
         if place is not None:
             self._move(place, source, count)
         return place is not None
@@ -174,7 +178,7 @@ class Extension:
             return
         Host.get().to_host(count)
         for program, _ in self._programs:
-            place = _symbol_part(program, name, offset, count)
+            place = self._symbol_part(program, name, offset, count)
             if place is not None:
                 self._move(address, place, count)
                 return
@@ -184,29 +188,31 @@ class Extension:
         """Runs `cudaGetSymbolAddress`: stores the variable's address in the only program at `address`."""
         if len(self._programs) > 1:
             raise self._unsupported(f"cudaGetSymbolAddress({name}) with several instances")
-        place = _symbol_place(self._programs[0][0], name)
+        place = self._symbol_place(self._programs[0][0], name)
         if place is None:
             raise DeviceError(f"CUDA error: invalid device symbol ({name})")
         ctypes.c_uint64.from_address(address).value = place[0]
 
+    def _symbol_place(self, program: Any, name: str) -> tuple[int, int] | None:
+        """Returns address and bytes of a device variable by its name in host code; None if unknown. The code may name
+        it from within its namespace."""
+        wanted = re.sub(r"\s+", "", name).lstrip("&").removeprefix("::")
+        known = self._variables[id(program)]
+        within = [full for full in known if f"::{full}".endswith(f"::{wanted}")]
+        full = wanted if wanted in known else within[0] if len(within) == 1 else ""
+        try:
+            address, nbytes = program.global_symbol(known.get(full, wanted.split("::")[-1]))
+        except (KeyError, ValueError):
+            return None
+        return address, nbytes
+
+    def _symbol_part(self, program: Any, name: str, offset: int, count: int) -> int | None:
+        """Returns the address of a part of a device variable; None if the program has no such part."""
+        place = self._symbol_place(program, name)
+        return place[0] + offset if place is not None and offset + count <= place[1] else None
+
 
 _ADDRESS_WANTED = 2**64 - 1
-
-
-def _symbol_place(program: Any, name: str) -> tuple[int, int] | None:
-    """Returns address and bytes of a device variable by its name in host code; None if unknown."""
-    plain = name.strip().lstrip("&").strip().split("::")[-1]
-    try:
-        address, nbytes = program.global_symbol(plain)
-    except (KeyError, ValueError):
-        return None
-    return address, nbytes
-
-
-def _symbol_part(program: Any, name: str, offset: int, count: int) -> int | None:
-    """Returns the address of a part of a device variable; None if the program has no such part."""
-    place = _symbol_place(program, name)
-    return place[0] + offset if place is not None and offset + count <= place[1] else None
 
 
 def _module_entry(library: ctypes.CDLL, name: str) -> str | None:

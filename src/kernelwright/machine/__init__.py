@@ -13,7 +13,7 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernelwright.errors import MachineError
 from kernelwright.machine import library
@@ -224,10 +224,18 @@ def _kernel(fields: Sequence[str]) -> KernelInfo:
     return KernelInfo(name, sizes, int(shared), int(threads), int(local), int(registers))
 
 
+class Variable(NamedTuple):
+    """A variable of device code: its address in this process, its size in bytes, and whether it is `__constant__`."""
+
+    address: int
+    nbytes: int
+    constant: bool
+
+
 class Program:
     """Loaded PTX. Its `__device__` variables keep their contents between launches, for the lifetime of the object."""
 
-    def __init__(self, handle: int, kernels: dict[str, KernelInfo], variables: dict[str, tuple[int, int]]) -> None:
+    def __init__(self, handle: int, kernels: dict[str, KernelInfo], variables: dict[str, Variable]) -> None:
         self._handle = handle
         self._order = {name: index for index, name in enumerate(kernels)}
         self._variables = variables
@@ -249,15 +257,17 @@ class Program:
             raise PTXError(text)
         rows = [line.split("\t") for line in text.split("\n")]
         kernels = {row[1]: _kernel(row[1:]) for row in rows if row[0] == "kernel"}
-        variables = {row[1]: (int(row[2]), int(row[3])) for row in rows if row[0] == "variable"}
+        found = [row[1:] for row in rows if row[0] == "variable"]
+        variables = {name: Variable(int(at), int(size), constant == "1") for name, at, size, constant in found}
         return cls(handle, kernels, variables)
 
     def global_symbol(self, name: str) -> tuple[int, int]:
         """Returns address and size in bytes of a `__device__` or `__constant__` variable; raises `KeyError`."""
-        return self._variables[name]
+        variable = self._variables[name]
+        return variable.address, variable.nbytes
 
-    def variables(self) -> dict[str, tuple[int, int]]:
-        """Returns address and size in bytes of every `__device__` and `__constant__` variable, by name."""
+    def variables(self) -> dict[str, Variable]:
+        """Returns every `__device__` and `__constant__` variable, by name."""
         return self._variables
 
     def launch(

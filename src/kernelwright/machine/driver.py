@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from kernelwright.errors import DeviceError, MachineError
-from kernelwright.machine import LaunchAttributes, tensor_map
+from kernelwright.machine import LaunchAttributes, Variable, tensor_map
 from kernelwright.machine.ptx_signatures import signatures, variables
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -244,7 +244,7 @@ class LoadedModule:
         check(load().cuModuleLoadData(ctypes.byref(self._module), cubin or ptx.encode() + b"\0"))
         self.kernels = signatures(ptx)
         self._names = variables(ptx)
-        self._variables: dict[str, tuple[int, int]] | None = None
+        self._variables: dict[str, Variable] | None = None
         self._functions: dict[str, int] = {}
 
     def function(self, entry: str) -> int:
@@ -259,13 +259,13 @@ class LoadedModule:
         """Unloads the module and frees its memory; its functions become invalid."""
         check(load().cuModuleUnload(self._module))
 
-    def variables(self) -> dict[str, tuple[int, int]]:
-        """Returns address and size in bytes of each device variable that the code has, by name."""
+    def variables(self) -> dict[str, Variable]:
+        """Returns each device variable that the code has, by name."""
         if self._variables is None:
             self._variables = {}
-            for name in self._names:
+            for name, constant in self._names.items():
                 with contextlib.suppress(KeyError):  # the assembler has dropped it
-                    self._variables[name] = self.global_symbol(name)
+                    self._variables[name] = Variable(*self.global_symbol(name), constant)
         return self._variables
 
     def global_symbol(self, name: str) -> tuple[int, int]:

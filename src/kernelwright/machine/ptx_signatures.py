@@ -8,7 +8,7 @@ from kernelwright.machine import KernelInfo
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?")
 _VARIABLE = re.compile(
-    r"^\s*(?:\.(?:visible|weak|common)\s+)*\.(?:global|const)\s+(?:\.\w+\s+(?:\d+\s+)?)*([\w$]+)\s*(?:\[|=|;)",
+    r"^\s*(?:\.(?:visible|weak|common)\s+)*\.(global|const)\s+(?:\.\w+\s+(?:\d+\s+)?)*([\w$]+)\s*(?:\[|=|;)",
     re.MULTILINE,
 )
 _PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([bus]|f)(\d+)[^,\[]*(?:\[(\d+)\])?")
@@ -19,9 +19,9 @@ def signatures(ptx: str) -> dict[str, KernelInfo]:
     return {name: KernelInfo(name, _params(text or ""), 0, 0) for name, text in _ENTRY.findall(ptx)}
 
 
-def variables(ptx: str) -> list[str]:
-    """Returns the names of the variables in global and constant memory that PTX defines."""
-    return _VARIABLE.findall(ptx)
+def variables(ptx: str) -> dict[str, bool]:
+    """Returns the names of the variables that PTX defines; True for those in constant memory."""
+    return {name: space == "const" for space, name in _VARIABLE.findall(ptx)}
 
 
 def _params(text: str) -> tuple[tuple[int, int], ...]:

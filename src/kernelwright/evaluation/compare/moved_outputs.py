@@ -23,6 +23,8 @@ COARSE, FINER = 16, 2
 """Kernels that copy in pieces `COARSE` times as long as the task's, on average, leave the rearranging to operators:
 they copy rows of what these have transposed. Kernels whose results lie in pieces `FINER` times as long have done a part
 of it before operators moved them."""
+RAW = "uint8"
+"""The dtype in which the device keeps what the host copies by address."""
 _PROBES = 64
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -118,11 +120,15 @@ def _longer(want: np.ndarray, known: Movement, memory: Sequence[TensorBytes], ti
 
 
 def _cast(stored: Sequence[TensorBytes], dtype: str) -> list[TensorBytes]:
-    """Returns what kernels had stored in an output's dtype: an operator that casts it leaves it where it was."""
+    """Returns what kernels had stored in an output's dtype: an operator that casts it leaves it where it was. A copy by
+    address has bytes of no dtype, which come as they are, too."""
     cast = []
     for one in stored:
         words = None if one.dtype in (dtype, *SMALL_FLOATS) else _rounded(one, dtype)
-        cast.append(one if words is None else TensorBytes(words.tobytes(), dtype, one.shape))
+        if words is None or one.dtype == RAW:
+            cast.append(one)
+        if words is not None:
+            cast.append(TensorBytes(words.tobytes(), dtype, one.shape))
     return cast
 
 

@@ -120,7 +120,11 @@ def _reaching_out(facts: CallState, workload: str) -> list[Finding]:
     return [Finding(rule=rule, evidence=what, severity="reject", workload=workload) for rule, what in seen]
 
 
-_STRANGE = {"host": "the host uploaded after it had read values of the call", "glue": "torch's operators computed"}
+_STRANGE = {
+    "host": "the host uploaded after it had read values of the call",
+    "glue": "torch's operators computed",
+    "finished": "torch's operators computed",
+}
 
 
 def _foreign(facts: CallState, largest_input: int) -> str:

@@ -205,6 +205,8 @@ class DeviceReport(AnswerState):
     pieces: _Sized = []
     operators_run: _Sized = []
     strangers: _Count = 0
+    served: bool = False
+    """True if the outputs are a few values, and the host has read a few, some of which kernels had stored."""
     mutated: list[_Count] = []
     origins: list[dict[_Text, _Count]] = []
     downloaded: _Count = 0

@@ -162,12 +162,12 @@ class ProgramClient(CandidateClient):
             next(origins) if place is not None else {"host": _count(next(host))} for place in returned.facts.outputs
         ]
         made += list(origins)  # of inputs that the reference changes
-        told = {name: value for name, value in report if name not in ("kind", "problem", "places", "origins")}
+        told = {name: value for name, value in report if name not in ("kind", "problem", "places", "origins", "served")}
         told |= {
             "origins": made,
             "foreign": [],  # told by the origins; a default that pydantic makes costs a tenth of a call
             "problems": returned.facts.problems,
-            "idle": bool(made) and not any(one.get("kernel") or one.get("carried") for one in made),
+            "idle": bool(made) and not (any(map(_of_kernels, made)) or report.served),
         }
         self.last = called = messages.Called.model_construct(**{**told, **self._both(returned.facts), "kind": "called"})
         return called
@@ -248,6 +248,11 @@ def on_the_device(state: Sequence[tuple[str, TensorBytes]]) -> bool:
     """Tells whether a constructor makes its weights on the device: the judge's replace them, and drawing gigabytes on
     the host would take its whole time."""
     return sum(len(t.data) for _, t in state) > MOST_DRAWN
+
+
+def _of_kernels(made: dict[str, int]) -> bool:
+    """Tells whether an output has elements that kernels stored, or that were made of these."""
+    return any(made.get(label) for label in ("kernel", "carried", "finished"))
 
 
 def _count(tensor: TensorBytes) -> int:

@@ -18,7 +18,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from kernelwright.builds import BuildResult
@@ -82,8 +81,6 @@ class ProgramDevice:
         """The traceback of the first fault, for our own eyes."""
         self.modules: dict[str, Program] = {}
         self._inputs: list[tuple[Place, torch.Tensor]] = []
-        self._in_variables = memory.CONSTANT
-        """The most suspicious label of what was copied into variables of device code."""
         self._copies: Copies = []
         self._made: frozenset[int] = frozenset()
         """The addresses of the blocks that were there when the model had been constructed."""
@@ -188,6 +185,8 @@ class ProgramDevice:
         mutated = [k for k, (p, t) in enumerate(self._inputs) if not same_bits(self.blocks.view(p), t)]
         report = self.report(facts, mutated)
         report["origins"] = [origins.of(self.blocks, p) for p, _ in outputs]
+        few = self.glue.work.reads <= origins.FEW and sum(t.numel() for _, t in outputs) <= origins.FEW
+        report["served"] = few and self.glue.work.served
         return report, [wire.pack_tensor(t) for _, t in outputs]
 
     def moved(self) -> tuple[dict[str, Any], list[Any]]:
@@ -290,7 +289,7 @@ class ProgramDevice:
 
     def _free(self, record: StreamRecord) -> None:
         block = self.blocks.at(int(record.fields[0]))
-        if block is not None and not block.given:
+        if block is not None and not (block.given or block.variable):
             self.blocks.free(block.address)
 
     def _op(self, record: StreamRecord) -> None:
@@ -311,10 +310,11 @@ class ProgramDevice:
         raise OperatorRefused(str(record.fields[0]).split(".")[0], self.glue.rule)
 
     def _read_place(self, arguments: Any, nbytes: int) -> None:
-        places = origins.places(arguments)
+        places = list(origins.places(arguments))
         self.glue.work.downloaded += nbytes
         if any(self.blocks.uniform(p) not in (memory.FIXED, memory.CONSTANT) for p in places):
             self.glue.work.reads += 1
+            self.glue.work.served |= any(self.blocks.of_kernels(p[0], 1) for p in places)
 
     def _fetch(self, record: StreamRecord) -> None:
         """Sends a tensor's values to the host, in row-major order."""
@@ -326,9 +326,7 @@ class ProgramDevice:
 
     def _download(self, record: StreamRecord) -> None:
         address, nbytes = map(int, record.fields)
-        variable = self._variable(address, nbytes)
-        if variable is None:
-            self.blocks.holding(address, nbytes)
+        self.blocks.holding(address, nbytes)
         self._downloaded(address, nbytes)
         self._answer(parts=(self.blocks.read(address, nbytes),))
 
@@ -337,6 +335,7 @@ class ProgramDevice:
         work.downloaded += nbytes
         if block is None or block.mixed or block.label not in (memory.FIXED, memory.CONSTANT):
             work.reads += -(-nbytes // 4)
+            work.served |= self.blocks.of_kernels(address, nbytes)
 
     def _upload(self, record: StreamRecord) -> None:
         """Writes bytes of the host. They count as the host's once it has read values of the call."""
@@ -345,38 +344,19 @@ class ProgramDevice:
         work.uploaded += len(data)
         if work.reads:
             work.uploads += len(data) // 4
-        self._write(address, len(data), memory.HOST if work.reads else memory.CONSTANT)
+        self.blocks.write(address, len(data), memory.HOST if work.reads else memory.CONSTANT)
         self.blocks.put(address, data)
 
     def _fill(self, record: StreamRecord) -> None:
         address, value, nbytes = map(int, record.fields)
-        self._write(address, nbytes, memory.CONSTANT)
+        self.blocks.write(address, nbytes, memory.CONSTANT)
         self.blocks.fill(address, value & 0xFF, nbytes)
 
     def _copy(self, record: StreamRecord) -> None:
         to, source, nbytes = map(int, record.fields)
-        labels: np.ndarray | int = self._in_variables
-        if self._variable(source, nbytes) is None:
-            place: Place = [source, "uint8", [nbytes], [1], 0, 0]
-            self.glue.keep_sources([place])
-            labels = moved_labels.moved(self.blocks.written(source, nbytes))
-        self._write(to, nbytes, labels)
+        self.glue.keep_sources([[source, "uint8", [nbytes], [1], 0, 0]])
+        self.blocks.write(to, nbytes, moved_labels.moved(self.blocks.written(source, nbytes)))
         self.blocks.copy(to, source, nbytes)
-
-    def _write(self, address: int, nbytes: int, labels: np.ndarray | int) -> None:
-        """Labels a range that is about to be written, of memory or of a variable of device code."""
-        if self._variable(address, nbytes) is None:
-            self.blocks.write(address, nbytes, labels)
-        else:
-            self._in_variables = max(self._in_variables, int(np.max(labels)))
-
-    def _variable(self, address: int, nbytes: int) -> Program | None:
-        """Returns the program whose variable holds a range of addresses, or None."""
-        for program in self.modules.values():
-            for start, size in program.variables().values():
-                if start <= address and address + nbytes <= start + size:
-                    return program
-        return None
 
     def _seed(self, record: StreamRecord) -> None:
         seed_all(int(record.fields[0]) & (2**63 - 1))
@@ -387,10 +367,13 @@ class ProgramDevice:
         source = bytes(record.parts[1]).decode("utf-8", "replace")
         if len(self.modules) >= MAX_MODULES:
             raise BadAddress(f"more than {MAX_MODULES} modules")
-        program = self.runtime.program(BuildResult("ok", ptx=text, device_source=source))
-        self.modules[hashlib.sha256(text.encode()).hexdigest()] = program
+        name = hashlib.sha256(text.encode()).hexdigest()
+        if name not in self.modules:  # a program's variables are in its memory: it is kept
+            self.modules[name] = self.runtime.program(BuildResult("ok", ptx=text, device_source=source))
+        program = self.modules[name]
+        self.blocks.add_variables(program)
         kernels = [[k.name, k.params, k.static_shared, k.max_threads] for k in program.kernels.values()]
-        self._answer(kernels, program.variables())
+        self._answer(kernels, {name: (v.address, v.nbytes) for name, v in program.variables().items()})
 
     def _launch(self, record: StreamRecord) -> None:
         module, kernel, grid, block, shared, args, own_shared, cooperative, cluster = record.fields
@@ -407,6 +390,12 @@ class ProgramDevice:
             )
         finally:
             label_stores(self.blocks, self.runtime.written().items(), before)
+
+    def _stored_in_variables(self, program: Program) -> None:
+        """Labels the variables into which a launch may have stored, where stores cannot be seen."""
+        for variable in program.variables().values():
+            if not variable.constant:
+                self.blocks.blocks[variable.address].mark(memory.KERNEL)
 
     def _sync(self, _record: StreamRecord) -> None:
         self._answer()

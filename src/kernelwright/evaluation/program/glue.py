@@ -73,6 +73,8 @@ class Work:
     aside: int = 0
     reads: int = 0
     """Elements of four bytes that went to the host, weights not counted."""
+    served: bool = False
+    """True once the host has read what kernels had stored."""
     uploads: int = 0
     """Elements of four bytes that came from the host after it had read values of the call."""
     records: int = 0
@@ -205,7 +207,7 @@ class Glue:
         worst = memory.strongest(labels or [memory.CONSTANT])
         if moved or worst == memory.HOST or all(label in (memory.CONSTANT, memory.FIXED) for label in labels):
             return memory.AFTER_MOVE.get(worst, worst)
-        return memory.GLUE
+        return memory.FINISHED if memory.OF_KERNELS & set(labels) else memory.GLUE
 
     def keep_sources(self, places: Sequence[Place]) -> None:
         """Keeps copies of what kernels have stored at places that an operator is about to move."""

@@ -23,6 +23,10 @@ from kernelwright.machine.device_memory import Shadow
 MOST_PICKED = 1 << 15
 """The most elements of one output that are picked, in runs of `RUN` neighbours."""
 RUN = 64
+MOST_VARIABLE = 1 << 24
+"""The most bytes of a variable whose contents stay known in a launch that may store into it."""
+_BEFORE = 3
+"""The label of a variable's bytes that were known before a launch: kernels give another one to what they store."""
 _MOST_SCANNED = 1 << 28
 """The bytes of touched shadow that are looked through."""
 
@@ -48,6 +52,19 @@ def note(blocks: DeviceMemory, places: Iterable[Place], sure: bool) -> None:
             _marks(block, place)[...] = 1
 
 
+def carry(blocks: DeviceMemory, to: int, source: int, nbytes: int) -> None:
+    """Notes that a range of bytes was copied, and that a byte of the copy is known where its source is."""
+    given, taken = blocks.holding(source, nbytes), blocks.holding(to, nbytes)
+    if given.shadow is None:
+        return
+    marks = given.shadow.marks(source - given.address, nbytes)
+    if taken.shadow is None:
+        taken.shadow = Shadow(taken.nbytes, sparse=True)
+        taken.shadow.mark(0, taken.nbytes)
+    taken.shadow.copy_from(to - taken.address, marks)
+    blocks.changed()
+
+
 def _marks(block: Block, place: Place) -> np.ndarray:
     assert block.shadow is not None
     size = dtype_of(place[1]).itemsize
@@ -59,7 +76,8 @@ def _marks(block: Block, place: Place) -> np.ndarray:
 class PartialLaunch:
     """The blocks before a launch of which only some thread blocks run.
 
-    Constants (a cleared output) are set aside: where the launch does not store, its other blocks may have.
+    Constants (a cleared output) are set aside: where the launch does not store, its other blocks may have. Variables of
+    device code are read by what they were: a table that is no `const` is seldom written.
     """
 
     blocks: DeviceMemory
@@ -71,9 +89,15 @@ class PartialLaunch:
         """Sets constants aside, and notes blocks that something else has written."""
         launch = cls(blocks)
         for block in blocks.blocks.values():
+            if block.constant:
+                continue
             if block.label == memory.CONSTANT and not block.given:
                 launch.aside[block.address] = block.shadow
-                blocks.forget(block)
+                if block.variable and block.nbytes <= MOST_VARIABLE:
+                    block.shadow = _before(block)
+                    blocks.changed()
+                else:
+                    blocks.forget(block)
             elif block.label != memory.UNWRITTEN:
                 launch.written_before.add(block.address)
         return launch
@@ -81,10 +105,31 @@ class PartialLaunch:
     def end(self, written: set[int], sure: bool) -> None:
         """Notes what is known after the launch, which has stored into the blocks at some addresses."""
         for address, shadow in self.aside.items():
+            block = self.blocks.blocks[address]
             if address not in written:
-                self.blocks.blocks[address].shadow = shadow
+                block.shadow = shadow
+            elif block.variable and block.shadow is not None:
+                block.shadow = _relabelled(block.shadow, {1: 1})
         self.blocks.changed()
         spoil(self.blocks, written if not sure else self.written_before & written)
+
+
+def _before(block: Block) -> Shadow:
+    """Returns a shadow in which what a variable is known to hold has a label of its own."""
+    if block.shadow is not None:
+        return _relabelled(block.shadow, {1: _BEFORE})
+    whole = Shadow(block.nbytes)
+    whole.fold(_BEFORE)
+    return whole
+
+
+def _relabelled(shadow: Shadow, labels: dict[int, int]) -> Shadow:
+    """Returns a copy of a shadow with other labels; bytes with labels that are not given are unknown."""
+    table = np.zeros(256, np.uint8)
+    table[list(labels)] = list(labels.values())
+    changed = Shadow(shadow.nbytes)
+    changed.copy_from(0, table[shadow.marks(0, shadow.nbytes)])
+    return changed
 
 
 def spoil(blocks: DeviceMemory, addresses: Iterable[int]) -> None:

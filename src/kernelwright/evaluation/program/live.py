@@ -301,7 +301,8 @@ class LiveDevice(ProgramDevice):
         program = self.runtime.program(BuildResult("ok", ptx=ptx, cubin=cubin, device_source=source))
         self.modules[name] = program
         kernels = [[k.name, k.params, k.static_shared, k.max_threads] for k in program.kernels.values()]
-        self._answer(kernels, program.variables())
+        self.blocks.add_variables(program)
+        self._answer(kernels, {name: (v.address, v.nbytes) for name, v in program.variables().items()})
 
     def _launch(self, record: StreamRecord) -> None:
         module, kernel, grid, block, shared, args, own_shared, cooperative, cluster = record.fields
@@ -329,6 +330,7 @@ class LiveDevice(ProgramDevice):
             unchanged = one.address in before and torch.equal(before[one.address], self.live.flat(one))
             if not unchanged and (not one.given or one.address in self._changed):
                 one.mark(memory.KERNEL)
+        self._stored_in_variables(program)
 
     def _suspects(self, given: list[Block]) -> dict[int, torch.Tensor]:
         """Returns copies of the blocks that others than kernels have made, by address, if the call is watched."""
@@ -359,9 +361,6 @@ class LiveDevice(ProgramDevice):
     def _free(self, record: StreamRecord) -> None:
         self._tables.pop(int(record.fields[0]), None)
         super()._free(record)
-
-    def _variable(self, address: int, nbytes: int) -> Any:
-        return None if is_device(address) else super()._variable(address, nbytes)
 
     def _value(self, record: StreamRecord) -> None:
         self._waiting(super()._value, record)

@@ -27,6 +27,8 @@ class LiveMemory(DeviceMemory):
         """Addresses and bytes that blocks of the judge's tensors have left."""
 
     def _begin(self, block: Block) -> None:
+        if block.variable:
+            return  # it has its memory
         try:
             self.card.map(block.address, block.nbytes)
         except OutOfCardMemory as error:

@@ -40,7 +40,10 @@ class SampledMachine(SampledRuntime):
         return self.blocks.table()
 
     def cannot_steer(self, argument: bytes) -> bool:
-        """Tells whether an argument points to no memory with unknown integers, which could be used as indices."""
+        """Tells whether an argument points to no memory with unknown integers, which could be used as indices. Kernels
+        reach variables without an argument."""
+        if any(b.variable and b.shadow is not None and not b.shadow.complete() for b in self.blocks.blocks.values()):
+            return False
         words = (int.from_bytes(argument[k : k + 8], "little") for k in range(0, len(argument) - 7, 8))
         found = [block for word in words if (block := self.blocks.at(word)) is not None]
         return all(block.address in self.exact_blocks or block.floating for block in found)

@@ -20,18 +20,22 @@ import torch
 
 from kernelwright.backends.device_addresses import HIGH, LOW
 from kernelwright.evaluation.program.forms import Place, dtype_of, once
-from kernelwright.machine import Allocation
+from kernelwright.machine import Allocation, Program
 from kernelwright.machine.device_memory import POISON, Shadow
+from kernelwright.machine.runtime import readable
 
-UNWRITTEN, KERNEL, CARRIED, CONSTANT, FIXED, GIVEN, MOVED, GLUE, HOST = 0, *range(1, 17, 2)
+UNWRITTEN, KERNEL, CARRIED, CONSTANT, FIXED, GIVEN, MOVED, FINISHED, GLUE, HOST = 0, *range(1, 19, 2)
 """Labels of bytes, in the order of suspicion; odd as a shadow wants them. KERNEL: stored by device code of the
 candidate. CARRIED: that, moved by operators. CONSTANT: made by operators that read no tensor. FIXED: a weight, or
-computed from weights only. GIVEN: an input. MOVED: an input, moved by operators. GLUE: computed by operators. HOST:
-uploaded by host code that had read values of the call."""
+computed from weights only. GIVEN: an input. MOVED: an input, moved by operators. FINISHED: computed by operators of
+what kernels had stored, as the mean of a kernel's losses. GLUE: computed by operators otherwise. HOST: uploaded by host
+code that had read values of the call."""
 AFTER_MOVE = {KERNEL: CARRIED, GIVEN: MOVED}
 """The labels that a move changes."""
+OF_KERNELS = frozenset((KERNEL, CARRIED, FINISHED))
+"""The labels of what kernels have stored, and of what was made of that."""
 _RANKS = np.zeros(HOST + 1, np.uint8)
-_RANKS[[CONSTANT, FIXED, KERNEL, CARRIED, GIVEN, MOVED, GLUE, HOST]] = range(1, 9)
+_RANKS[[CONSTANT, FIXED, KERNEL, CARRIED, GIVEN, MOVED, FINISHED, GLUE, HOST]] = range(1, 10)
 LABELS = {
     UNWRITTEN: "unwritten",
     KERNEL: "kernel",
@@ -40,6 +44,7 @@ LABELS = {
     FIXED: "fixed",
     GIVEN: "given",
     MOVED: "moved",
+    FINISHED: "finished",
     GLUE: "glue",
     HOST: "host",
 }
@@ -80,6 +85,10 @@ class Block:
     """The labels of bytes written since all had `label`; None until a launch or a write needs one."""
     given: bool = False
     """True for the judge's inputs and weights, which the candidate cannot free."""
+    variable: bool = False
+    """True for a variable of device code: its module owns the memory, and it has contents from the start."""
+    constant: bool = False
+    """True for a `__constant__` variable, into which no kernel stores."""
     floating: bool = True
     """True while all tensors over it are of a floating-point dtype; integers may steer addresses."""
     others: int = 0
@@ -147,15 +156,19 @@ class DeviceMemory:
             raise OutOfMemory(f"the call needs more than {self.limit >> 20} MB of device memory")
         block = Block(address, nbytes, name, label)
         self._begin(block)
-        self.blocks[address] = block
-        bisect.insort(self._starts, address)
+        self._insert(block)
         self.used += nbytes
-        self._table = None
         return block
 
+    def _insert(self, block: Block) -> None:
+        self.blocks[block.address] = block
+        bisect.insort(self._starts, block.address)
+        self._table = None
+
     def _begin(self, block: Block) -> None:
-        """Maps the memory of a block, poisoned where nothing is written yet."""
-        _map(block.address, _rounded(block.nbytes))
+        """Maps the memory of a block, poisoned where nothing is written yet. A variable has its memory."""
+        if not block.variable:
+            _map(block.address, _rounded(block.nbytes))
         memory = (ctypes.c_char * block.nbytes).from_address(block.address)
         block.flat = torch.frombuffer(memory, dtype=torch.uint8)
         if block.label == UNWRITTEN and not self.sparse:
@@ -164,9 +177,19 @@ class DeviceMemory:
             block.shadow = Shadow(block.nbytes, self.sparse)
 
     def _end(self, block: Block) -> None:
-        """Unmaps the memory of a block."""
+        """Unmaps the memory of a block, but not that of a variable."""
         block.flat = torch.empty(0, dtype=torch.uint8)
-        _libc().munmap(ctypes.c_void_p(block.address), ctypes.c_size_t(_rounded(block.nbytes)))
+        if not block.variable:
+            _libc().munmap(ctypes.c_void_p(block.address), ctypes.c_size_t(_rounded(block.nbytes)))
+
+    def add_variables(self, program: Program) -> None:
+        """Makes each variable of a program a block, whose bytes the program has written: they are constants."""
+        for name, (address, nbytes, constant) in program.variables().items():
+            if address not in self.blocks:
+                named = f"variable {readable(name)}"
+                block = Block(address, nbytes, named, CONSTANT, floating=False, variable=True, constant=constant)
+                self._begin(block)
+                self._insert(block)
 
     def given(self, nbytes: int, name: str, label: int = GIVEN) -> Block:
         """Maps a block at an address that the device process chooses."""
@@ -177,15 +200,15 @@ class DeviceMemory:
         return block
 
     def free(self, address: int) -> bool:
-        """Unmaps a block; returns False for an address at which none begins."""
+        """Unmaps a block; returns False for an address at which none begins. The memory of a variable stays."""
         block = self.blocks.pop(address, None)
         if block is None:
             return False
         self.moved.pop(address, None)
         self._end(block)
         self._starts.remove(address)
-        self.used -= block.nbytes
         self._table = None
+        self.used -= 0 if block.variable else block.nbytes
         return True
 
     def clear(self) -> None:
@@ -330,6 +353,15 @@ class DeviceMemory:
         found[found == 0] = block.label
         return found
 
+    def of_kernels(self, address: int, nbytes: int) -> bool:
+        """Tells whether kernels have stored any of a range of bytes, or whether one was made of what they had stored.
+        Bytes beyond the block at `address` do not count."""
+        block = self.at(address)
+        if block is None:
+            return False
+        labels = self.written(address, min(nbytes, block.address + block.nbytes - address))
+        return bool(np.isin(labels, list(OF_KERNELS)).any())
+
     def anything(self, place: Place, label: int) -> bool:
         """Tells whether any element at a place has a label."""
         uniform = self.uniform(place)
@@ -375,10 +407,12 @@ class DeviceMemory:
     def _entry(self, block: Block) -> Allocation:
         """Returns a block for a launch, which labels what it stores; not where all is a kernel's. The shadow of sparse
         memory only tells what is written."""
+        place = (block.address, block.nbytes, block.name, not block.constant)
         if self.sparse:
-            return Allocation(block.address, block.nbytes, block.name, shadow=block.shadow)
-        shadow = None if block.label == KERNEL and not block.mixed else block.labelled()
-        return Allocation(block.address, block.nbytes, block.name, shadow=shadow, checked=block.label == UNWRITTEN)
+            return Allocation(*place, shadow=block.shadow)
+        all_known = block.constant or (block.label == KERNEL and not block.mixed)
+        shadow = None if all_known else block.labelled()
+        return Allocation(*place, shadow=shadow, checked=block.label == UNWRITTEN)
 
 
 def _any_unwritten(labels: np.ndarray | int) -> bool:

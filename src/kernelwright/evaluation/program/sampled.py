@@ -36,8 +36,6 @@ LIMIT = 1 << 50
 """The bytes of addresses that one candidate's blocks may take together."""
 MOST_READ = 64 << 20
 """The bytes that the host may read in one piece."""
-MOST_VARIABLE = 1 << 16
-"""The bytes of a variable that are compared to notice a launch that writes it."""
 MARGIN = 4
 """An output counts as unwritten if kernels have stored less than a quarter of it, as extrapolated from a sample."""
 EVEN_MARGIN = 1 / 0.93
@@ -92,8 +90,6 @@ class SampledDevice(ProgramDevice):
         self._even = True
         """True while the blocks of every launch have stored equally much, or all have run."""
         self.asked = False
-        self._plain = True
-        """False once a variable of device code may hold what it does not hold in a whole call."""
 
     def inputs(self, message: Frame) -> dict[str, Any]:
         """Makes inputs of full size, which repeat a few values each or hold all of theirs; returns their places."""
@@ -156,7 +152,7 @@ class SampledDevice(ProgramDevice):
         places = message.header["places"] or ()
         report["origins"] = [self._unwritten(p) for p in places]
         picked: list[torch.Tensor] = []
-        if self._plain and not (self.asked or self.sampled.faulted or self.sampled.doubt()):
+        if not (self.asked or self.sampled.faulted or self.sampled.doubt()):
             for place in places:
                 indices, values = known_values.pick(self.blocks, place)
                 picked += [torch.from_numpy(indices), values]
@@ -176,12 +172,10 @@ class SampledDevice(ProgramDevice):
         before = dict(self.runtime.written())
         seen = (self.sampled.atomics, self.sampled.unknown_reads, self.sampled.faulted)
         grid, args = record.fields[2], record.fields[5]
-        variables = self._variables()
         partial = known_values.PartialLaunch.begin(self.blocks) if math.prod(grid) > BLOCKS else None
         super()._launch(record)
         stored = {a for a, n in self.runtime.written().items() if n > before.get(a, 0) and a in self.blocks.blocks}
         sure = seen[1:] == (self.sampled.unknown_reads, self.sampled.faulted)
-        self._plain &= variables == self._variables() or (partial is None and sure)
         if partial is not None:
             partial.end(stored, sure and seen[0] == self.sampled.atomics)
         elif not sure:
@@ -199,18 +193,15 @@ class SampledDevice(ProgramDevice):
             self._stored[address] = self._stored.get(address, 0.0) + more * share
 
     def _copy(self, record: StreamRecord) -> None:
-        to, _, nbytes = map(int, record.fields)
+        to, source, nbytes = map(int, record.fields)
         if nbytes <= MOST_READ:
             super()._copy(record)
-            self._plain &= self._variable(to, nbytes) is None
+            known_values.carry(self.blocks, to, source, nbytes)
         else:
-            self.blocks.forget(self.blocks.holding(to, nbytes))
+            block = self.blocks.holding(to, nbytes)
+            block.others += nbytes
+            self.blocks.forget(block)
             self.glue.doubtful = True
-
-    def _variables(self) -> bytes:
-        """Returns the contents of the variables of all device code; of large ones, the beginning."""
-        found = [place for program in self.modules.values() for place in program.variables().values()]
-        return b"".join(ctypes.string_at(address, min(nbytes, MOST_VARIABLE)) for address, nbytes in found)
 
     def _value(self, record: StreamRecord) -> None:
         self._known(record.fields[2])

@@ -27,7 +27,7 @@ from kernelwright.evaluation.program.memory import DeviceMemory
 from kernelwright.evaluation.program.sampled import LIMIT
 from kernelwright.evaluation.program.stream import StreamRecord
 from kernelwright.evaluation.tensor_bytes import TensorBytes
-from kernelwright.machine import KernelInfo, Program, PTXError, UnsupportedPTX
+from kernelwright.machine import KernelInfo, Program, PTXError, UnsupportedPTX, Variable
 from kernelwright.machine.ptx_signatures import signatures
 
 Phase = Literal["setup", "warm", "call"]
@@ -68,7 +68,7 @@ class TracingGlue(Glue):
     def _computed_index(self, place: Place) -> bool:
         kind = dtype_of(place[1])
         floating = kind.is_floating_point or kind.is_complex
-        return not floating and self._label(place) in (memory.KERNEL, memory.CARRIED, memory.GLUE, memory.UNWRITTEN)
+        return not floating and self._label(place) in (*memory.OF_KERNELS, memory.GLUE, memory.UNWRITTEN)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class CardProgram:
 
     kernels: dict[str, KernelInfo]
 
-    def variables(self) -> dict[str, tuple[int, int]]:
+    def variables(self) -> dict[str, Variable]:
         """Returns no variable: only the card knows their addresses."""
         return {}
 
@@ -248,7 +248,7 @@ class TracingDevice(ProgramDevice):
         if is_device(address):
             return None
         for module, program in self.modules.items():
-            for name, (start, nbytes) in program.variables().items():
+            for name, (start, nbytes, _) in program.variables().items():
                 if start <= address < start + nbytes:
                     if start not in self._numbers:
                         self._numbers[start] = len(self._table)
@@ -340,26 +340,21 @@ class TracingDevice(ProgramDevice):
     def _upload(self, record: StreamRecord) -> None:
         address, data = int(record.fields[0]), bytes(record.parts[0])
         to = self._spot(address, len(data))
-        if self._variable(address, len(data)) is None:
-            self.blocks.write(address, len(data), memory.CONSTANT)
+        self.blocks.write(address, len(data), memory.CONSTANT)
         self.glue.work.uploaded += len(data)
         self._note(messages.UploadStep(to=to, part=self._part(data), pointers=self._pointers(data)))
 
     def _fill(self, record: StreamRecord) -> None:
         address, value, nbytes = map(int, record.fields)
         to = self._spot(address, nbytes)
-        if self._variable(address, nbytes) is None:
-            self.blocks.write(address, nbytes, memory.CONSTANT)
+        self.blocks.write(address, nbytes, memory.CONSTANT)
         self._note(messages.FillStep(to=to, value=value & 0xFF, nbytes=nbytes))
 
     def _copy(self, record: StreamRecord) -> None:
         to, source, nbytes = map(int, record.fields)
         spots = self._spot(to, nbytes), self._spot(source, nbytes)
-        label = memory.CONSTANT
-        if self._variable(source, nbytes) is None:
-            label = self.glue._label([source - spots[1][1], "uint8", [1], [1], spots[1][1], 0])
-        if self._variable(to, nbytes) is None:
-            self.blocks.write(to, nbytes, memory.AFTER_MOVE.get(label, label))
+        label = self.glue._label([source - spots[1][1], "uint8", [1], [1], spots[1][1], 0])
+        self.blocks.write(to, nbytes, memory.AFTER_MOVE.get(label, label))
         self._note(messages.CopyStep(to=spots[0], source=spots[1], nbytes=nbytes))
 
     def _seed(self, record: StreamRecord) -> None:
@@ -380,6 +375,7 @@ class TracingDevice(ProgramDevice):
         pointers = [(k, *found) for k, data in enumerate(packed) for found in self._pointers(data)]
         for _, _, number, _ in pointers:
             self._stored(number)
+        self._stored_in_variables(self.modules[module])
         plain = [bytearray(data) for data in packed]
         for index, offset, _, _ in pointers:
             plain[index][offset : offset + 8] = bytes(8)

@@ -74,7 +74,8 @@ void load(Loaded& l, const char* text, size_t n) {
     l.text += "\n";
   }
   for (const ModuleVariable& v : p.variables)
-    l.text += "variable\t" + v.name + "\t" + std::to_string(v.address) + "\t" + std::to_string(v.bytes) + "\n";
+    l.text += "variable\t" + v.name + "\t" + std::to_string(v.address) + "\t" + std::to_string(v.bytes) + "\t" +
+              std::to_string((int)v.constant) + "\n";
 }
 
 bool is_header(const string& file) {
@@ -203,6 +204,16 @@ void add_shadow(Launch& l, Region& r, KwShadow* shadow, bool checked) {
   r.checked = checked;
   l.shadowed = true;
   l.checked |= checked;
+}
+
+// The variables of the kernel's module, but for those that are among the caller's allocations.
+void add_variables(Launch& l) {
+  std::vector<u64> known;
+  for (const Region& r : l.regions) known.push_back(r.begin);
+  std::sort(known.begin(), known.end());
+  for (const ModuleVariable& v : l.program->variables)
+    if (!std::binary_search(known.begin(), known.end(), v.address))
+      add_region(l, v.address, v.bytes, v.name, -1, !v.constant);
 }
 
 // The kernel's own cluster size, or the launch's; they must agree.
@@ -372,7 +383,7 @@ void* kw_launch(void* p, const KwLaunch* a) {
     l.shared_bytes = l.kernel->dynamic_offset + a->shared_bytes;
     l.cooperative = a->cooperative;
     check_cooperative(l, workspace);
-    for (const ModuleVariable& v : program.variables) add_region(l, v.address, v.bytes, v.name, -1, !v.constant);
+    add_variables(l);
     if (l.kernel->launches) add_region(l, error_texts().first, error_texts().second, "error texts", -1, false);
     DeviceHeap& heap = DeviceHeap::instance();
     if (l.kernel->uses_heap) heap.open();

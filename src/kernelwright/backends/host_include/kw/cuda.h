@@ -125,7 +125,7 @@ inline cudaError_t kw_to_symbol(const char* name, const void* host, size_t bytes
   return kw_symbol(name, const_cast<void*>(host), bytes, offset, true);
 }
 inline cudaError_t kw_from_symbol(void* host, const char* name, size_t bytes, size_t offset = 0,
-                                  cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+                                  cudaMemcpyKind = cudaMemcpyDeviceToHost, cudaStream_t = nullptr) {
   return kw_symbol(name, host, bytes, offset, false);
 }
 
