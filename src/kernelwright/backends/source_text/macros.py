@@ -14,6 +14,7 @@ from kernelwright.backends.source_text.declarations import read_chunk
 from kernelwright.backends.source_text.tokens import Token, blank, matching, tokenize
 
 _DEFINE = re.compile(r"#\s*define\s+(\w+)(?:\(([^)]*)\))?(.*)", re.DOTALL)
+_CHANGED = re.compile(r"#\s*(?:define|undef)\s+(\w+)")
 
 
 @dataclass(frozen=True)
@@ -24,19 +25,22 @@ class _Macro:
 
 
 def expand_kernel_macros(source: str) -> str:
-    """Expands uses of kernel-defining macros in place; keeps line numbers."""
+    """Expands uses of kernel-defining macros in place, each by the definition before it; keeps line numbers."""
     if "__global__" not in source or "define" not in source:
         return source
     tokens = tokenize(source)
-    macros = dict(filter(None, map(_kernel_macro, tokens)))
-    if not macros:
+    if not any(map(_kernel_macro, tokens)):
         return source
+    macros: dict[str, _Macro] = {}
     out: list[str] = []
     position, k = 0, 0
     while k < len(tokens):
         token = tokens[k]
         macro = macros.get(token.text) if token.kind == "word" else None
-        if _kernel_macro(token):
+        if token.kind == "directive" and (changed := _CHANGED.match(token.text)):
+            macros.pop(changed[1], None)
+        if (defined := _kernel_macro(token)) is not None:
+            macros[defined[0]] = defined[1]
             out += [source[position : token.start], blank(token.text)]
             position = token.end
         elif macro and k + 1 < len(tokens) and tokens[k + 1].text == "(":

@@ -1,4 +1,4 @@
-"""Puts a program's own headers into its text, so that one text holds all that a compiler would read of it.
+"""Puts the own headers of a program or an extension into its text, so that one text holds all that a compiler reads.
 
 `#include "shared.h"` becomes the file between two `#line` directives: messages and findings name the file and its
 line. What is not the program's own stays an include. Nothing is read here; the caller finds the files.
@@ -7,6 +7,7 @@ line. What is not the program's own stays an include. Nothing is read here; the 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ MOST_CHARACTERS = 4 << 20
 MOST_LEVELS = 40
 _INCLUDE = re.compile(r"#\s*include\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)")
 _IF = re.compile(r"#\s*if")
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 _ENDIF = re.compile(r"#\s*endif")
 
 
@@ -39,25 +42,45 @@ Finder = Callable[[str, bool, OwnFile], OwnFile | None]
 
 def expanded(main: OwnFile, find: Finder) -> str:
     """Returns `main` with all its own headers. Raises `TooManyHeaders`."""
-    return _Expansion(find).text(main, 0)
+    return Expansion(find).text(main)
 
 
 def included(main: OwnFile, find: Finder) -> frozenset[str]:
     """Returns the keys of all own files that `main` includes. Raises `TooManyHeaders`."""
-    expansion = _Expansion(find)
-    expansion.text(main, 0)
+    expansion = Expansion(find)
+    expansion.text(main)
     return frozenset(expansion.seen)
 
 
-class _Expansion:
+class Expansion:
+    """Expands files that become one text.
+
+    Within a file, headers stand where and as often as a compiler would put them. A header without a guard that an
+    earlier file has put into the text stands there once, as if it had one: its definitions would be there twice. It is
+    put in again where a file includes it several times, or where it uses macros that the including file defines.
+    """
+
     def __init__(self, find: Finder) -> None:
         self.find = find
         self.length = 0
         self.seen: set[str] = set()
         self.done: set[str] = set()
         """Files that count once and stand in the text outside every conditional: they are not put in again."""
+        self._put_before: set[str] = set()
+        """Files that an earlier main file has put into the text."""
+        self._repeated: set[str] = set()
+        """Files that one main file includes several times."""
+        self._times: Counter[str] = Counter()
+        self._macros: set[str] = set()
 
-    def text(self, file: OwnFile, level: int, conditional: bool = False) -> str:
+    def text(self, main: OwnFile) -> str:
+        """Returns a file with all its headers. Raises `TooManyHeaders`."""
+        self._put_before |= self._times.keys()
+        self._times.clear()
+        self._macros = set(_DEFINE.findall(main.text))
+        return self._text(main, 0)
+
+    def _text(self, file: OwnFile, level: int, conditional: bool = False) -> str:
         self.length += len(file.text)
         if level > MOST_LEVELS or self.length > MOST_CHARACTERS:
             raise TooManyHeaders(f"{file.name}: the headers include each other without end, or are too long together")
@@ -89,9 +112,18 @@ class _Expansion:
         if found is None:
             return None
         self.seen.add(found.key)
-        if found.key in self.done:
+        if found.key in self.done or self._is_in_text(found):
             return ""
-        return f'#line 1 "{found.name}"\n{self.text(found, level + 1, conditional)}'
+        return f'#line 1 "{found.name}"\n{self._text(found, level + 1, conditional)}'
+
+    def _is_in_text(self, header: OwnFile) -> bool:
+        """Tells whether a header without a guard is there for all files; notes that it was included."""
+        self._times[header.key] += 1
+        if self._times[header.key] > 1:
+            self._repeated.add(header.key)
+        if header.key not in self._put_before or header.key in self._repeated:
+            return False
+        return not self._macros & set(_WORD.findall(header.text))
 
 
 def _once(body: str, file: OwnFile) -> str:

@@ -346,8 +346,8 @@ def patch_builds(runtime: Runtime) -> None:
         _known_options("load_inline", kwargs)
         if folders := kwargs.get("extra_include_paths"):
             cpp_sources, cuda_sources = (
-                list(map(SourceFiles(folders).with_headers, [text] if isinstance(text, str) else text or ()))
-                for text in (cpp_sources, cuda_sources)
+                list(map(SourceFiles(folders, named).with_headers, [text] if isinstance(text, str) else text or ()))
+                for text, named in ((cpp_sources, "main.cpp"), (cuda_sources, "cuda.cu"))
             )
         request = extension_request(name, cpp_sources, cuda_sources, functions, extra_cflags, extra_cuda_cflags)
         result = runtime.compile(request)
@@ -365,7 +365,8 @@ def patch_builds(runtime: Runtime) -> None:
         paths = kwargs.get("extra_include_paths") or []
         paths = [paths] if isinstance(paths, str) else list(paths)
         flags = {True: kwargs.get("extra_cuda_cflags"), False: kwargs.get("extra_cflags")}
-        files = {cuda: SourceFiles([*paths, *include_folders(flags[cuda])]) for cuda in texts}
+        names = {True: "cuda.cu", False: "main.cpp"}
+        files = {cuda: SourceFiles([*paths, *include_folders(flags[cuda])], names[cuda]) for cuda in texts}
         for source in [sources] if isinstance(sources, (str, os.PathLike)) else sources:
             is_cuda = str(source).endswith((".cu", ".cuh"))
             texts[is_cuda].append(files[is_cuda].text(str(source)))

@@ -1,8 +1,7 @@
 """Reads the files given to `torch.utils.cpp_extension.load`, with the headers that their author has put beside them.
 
 The builder sees texts and no files, so an include of one of those headers is replaced by the header's text. This
-happens in the runner, which reads only what the candidate could read itself. Files of one language become one text, in
-which each header stands once, whether or not it says `#pragma once`.
+happens in the runner, which reads only what the candidate could read itself. Files of one language become one text.
 """
 
 from __future__ import annotations
@@ -11,43 +10,44 @@ import os
 import re
 from collections.abc import Sequence
 
+from kernelwright.backends.source_text.own_files import Expansion, OwnFile
+
 MAX_CHARACTERS = 4 << 20
 """A bound on the characters of all texts together."""
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)[^\n]*', re.MULTILINE)
-_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b[^\n]*", re.MULTILINE)
 
 
 class SourceFiles:
-    """Reads files of one language; `folders` are searched for headers, after the folder of the including file."""
+    """Reads files of one language; `folders` are searched for headers, after the folder of the including file. `name`
+    is the name of the joined text in messages."""
 
-    def __init__(self, folders: Sequence[str] | str | None = None) -> None:
+    def __init__(self, folders: Sequence[str] | str | None = None, name: str = "cuda.cu") -> None:
         self.folders = [folders] if isinstance(folders, str) else [str(folder) for folder in folders or ()]
-        self.seen: set[str] = set()
+        self.name = name
         self.room = MAX_CHARACTERS
         self.own: list[str] = []
         """The texts that `text` has read, without headers."""
+        self._expansion = Expansion(self._found)
+        self._texts: dict[str, str] = {}
 
     def text(self, path: str) -> str:
-        """Returns a file's text with its headers."""
+        """Returns a file's text with its headers. Raises `ValueError` for texts that are too long together, and
+        `TooManyHeaders`."""
         self.own.append(self._read(path))
-        return self.with_headers(self.own[-1], os.path.dirname(os.path.abspath(path)))
+        return self._expansion.text(OwnFile(os.path.realpath(path), self.name, self.own[-1]))
 
-    def with_headers(self, text: str, folder: str | None = None) -> str:
-        """Returns `text` with the headers that are found; `folder` is its file's folder, if it has a file."""
+    def with_headers(self, text: str) -> str:
+        """Returns a text that is in no file with the headers that are found. Raises as `text` does."""
+        return self._expansion.text(OwnFile("", self.name, text))
 
-        def header(match: re.Match[str]) -> str:
-            quoted, bracketed = match.groups()
-            near = [folder] if quoted and folder else []
-            for place in (*near, *self.folders):
-                path = os.path.realpath(os.path.join(place, quoted or bracketed))
-                if path in self.seen:
-                    return ""
-                if os.path.isfile(path):
-                    self.seen.add(path)
-                    return self.with_headers(_ONCE.sub("", self._read(path)), os.path.dirname(path))
-            return match.group()
-
-        return _INCLUDE.sub(header, text)
+    def _found(self, name: str, quoted: bool, including: OwnFile) -> OwnFile | None:
+        near = [os.path.dirname(including.key)] if quoted and including.key else []
+        for place in (*near, *self.folders):
+            path = os.path.realpath(os.path.join(place, name))
+            if os.path.isfile(path):
+                if path not in self._texts:
+                    self._texts[path] = self._read(path)
+                return OwnFile(path, re.sub(r'["\\\n]', "_", name), self._texts[path])
+        return None
 
     def _read(self, path: str) -> str:
         with open(path, encoding="utf-8") as file:

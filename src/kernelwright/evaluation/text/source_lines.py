@@ -12,7 +12,9 @@ from typing import Any
 
 from kernelwright.evaluation.text import mentions
 
-_LINE = re.compile(r"^[ \t]*#[ \t]*line[ \t]+(\d{1,10})\b[^\n]*\n", re.MULTILINE)
+_LINE = re.compile(r'^[ \t]*#[ \t]*line[ \t]+(\d{1,10})\b(?:[ \t]+"([^"\n]*)")?[^\n]*\n', re.MULTILINE)
+_MAIN = (None, "", "cuda.cu", "main.cpp")
+"""The files of `#line` that are no header."""
 _ERROR = re.compile(r"(cuda\.cu|main\.cpp)(?:\((\d+)\)|:(\d+)(?::\d+)?):? *(?:fatal )?error")
 _IN_HEADER = re.compile(r"^kernelwright/\w+\.cuh\(\d+\): *error", re.MULTILINE)
 _INSTANTIATION = re.compile(r"\binstantiation of .* at line (\d+) of cuda\.cu")
@@ -33,17 +35,22 @@ def own_line(text: str, source: str, line: int) -> int | None:
         return text.count("\n", 0, start) + k
     if part.startswith(text) and k <= text.count("\n") + 1:  # a whole file, with our binding behind it
         return k
-    wanted = lines[k - 1].strip()
-    found = [number for number, own in enumerate(text.split("\n"), 1) if own.strip() == wanted]
+    wanted, own_lines = lines[k - 1].strip(), text.split("\n")
+    if wanted and line <= len(own_lines) and own_lines[line - 1].strip() == wanted:
+        return line  # a whole file, with headers put into it
+    found = [number for number, own in enumerate(own_lines, 1) if own.strip() == wanted]
     return found[0] if wanted and len(found) == 1 else None
 
 
 def _part(source: str, line: int) -> tuple[str, int]:
-    """Returns the part of `source` behind its last `#line` directive before `line`, and the line's number there."""
-    marks = [(found.end(), int(found[1])) for found in _LINE.finditer(source)]
-    for start, first in reversed(marks):
-        if line >= first:
-            return source[start:], line - first + 1
+    """Returns the part of `source` between two `#line` directives that has `line`, headers left out, and the line's
+    number there."""
+    marks = list(_LINE.finditer(source))
+    begins = [(0, 1, None), *((mark.end(), int(mark[1]), mark[2]) for mark in marks)]
+    ends = [mark.start() for mark in marks] + [len(source)]
+    for (start, first, file), end in zip(reversed(begins), reversed(ends), strict=True):
+        if file in _MAIN and first <= line <= first + source.count("\n", start, end):
+            return source[start:end], line - first + 1
     return source, line
 
 
