@@ -240,14 +240,15 @@ class Program:
         self._order = {name: index for index, name in enumerate(kernels)}
         self._variables = variables
         self.kernels = kernels
-        weakref.finalize(self, library.load().kw_unload, handle)
+        self._unload = weakref.finalize(self, library.load().kw_unload, handle)
 
     @classmethod
-    def load(cls, ptx: str) -> Program:
-        """Decodes all kernels of `ptx`. Raises `UnsupportedPTX`, `PTXError`, or `MachineError` without a compiler."""
+    def load(cls, ptx: str, first: int = 0) -> Program:
+        """Decodes all kernels of `ptx`. The memory of its variables begins at the address `first`, or anywhere. Raises
+        `UnsupportedPTX`, `PTXError`, or `MachineError` without a compiler."""
         lib = library.load()
         data = ptx.encode("utf-8", "replace").replace(b"\0", b" ")
-        handle = lib.kw_load(data, len(data))
+        handle = lib.kw_load_at(data, len(data), first)
         status = lib.kw_status(handle)
         text: str = lib.kw_text(handle).decode("utf-8", "replace")
         if status:
@@ -260,6 +261,10 @@ class Program:
         found = [row[1:] for row in rows if row[0] == "variable"]
         variables = {name: Variable(int(at), int(size), constant == "1") for name, at, size, constant in found}
         return cls(handle, kernels, variables)
+
+    def unload(self) -> None:
+        """Frees the code and the memory of its variables. Nothing may be launched afterwards; may be called twice."""
+        self._unload()
 
     def global_symbol(self, name: str) -> tuple[int, int]:
         """Returns address and size in bytes of a `__device__` or `__constant__` variable; raises `KeyError`."""

@@ -197,7 +197,7 @@ def load() -> ctypes.CDLL:
         raise MachineError(f"cannot load {built}: {error}", hint="delete that file; it is built again") from None
     text, handle = ctypes.c_char_p, ctypes.c_void_p
     signatures: dict[str, tuple[object, list[object]]] = {
-        "kw_load": (handle, [text, ctypes.c_uint64]),
+        "kw_load_at": (handle, [text, ctypes.c_uint64, ctypes.c_uint64]),
         "kw_status": (ctypes.c_int, [handle]),
         "kw_text": (text, [handle]),
         "kw_unload": (None, [handle]),

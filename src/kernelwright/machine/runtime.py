@@ -171,7 +171,7 @@ class Runtime:
         key = hashlib.sha256(text.encode()).hexdigest()
         if key not in self._programs:
             try:
-                self._programs[key] = Program.load(text)
+                self._programs[key] = Program.load(text, self.room())
                 self._sources[id(self._programs[key])] = result.device_source or ""
             except UnsupportedPTX as error:
                 self.unsupported += [f"ptx: {name}" for name in error.features]
@@ -180,6 +180,10 @@ class Runtime:
                 self.unsupported.append(f"ptx: {error}")
                 raise KernelBuildFailed(f"the device code cannot be loaded: {error}") from None
         return self._programs[key]
+
+    def room(self) -> int:
+        """Returns the address from which on memory is free for the variables of a program; 0 for any."""
+        return 0
 
     def register(self, tensor: torch.Tensor) -> None:
         """Makes a tensor's memory accessible to device code for the lifetime of its storage."""

@@ -416,6 +416,9 @@ class ProgramDevice:
     def forget(self) -> None:
         """Unmaps all memory and closes the stream."""
         self.blocks.clear()
+        for program in self.modules.values():
+            if isinstance(program, Program):  # the next candidate's variables may lie at the same addresses
+                program.unload()
         self.modules.clear()
         set_heap_limit(HEAP_BYTES)
         if hasattr(self, "stream"):

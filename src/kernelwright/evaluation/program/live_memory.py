@@ -52,6 +52,10 @@ class LiveMemory(DeviceMemory):
         block.given = True
         return block
 
+    def room(self) -> int:
+        """Returns 0: the driver chooses."""
+        return 0
+
     def clear(self) -> None:
         """Forgets all blocks, and returns their memory to the GPU."""
         super().clear()

@@ -22,6 +22,10 @@ class MachineRuntime(Runtime):
         super().__init__(_no_builds)
         self.blocks = blocks
 
+    def room(self) -> int:
+        """Returns the address from which on memory is free."""
+        return self.blocks.room()
+
     def allocations(self) -> list[Allocation]:
         """Returns all blocks of the candidate."""
         return self.blocks.table()
@@ -34,6 +38,10 @@ class SampledMachine(SampledRuntime):
         super().__init__(_no_builds)
         self.blocks = blocks
         self.exact_blocks: set[int] = set()
+
+    def room(self) -> int:
+        """Returns the address from which on memory is free."""
+        return self.blocks.room()
 
     def allocations(self) -> list[Allocation]:
         """Returns all blocks of the candidate."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelwright.backends.device_addresses import HIGH, LOW
+from kernelwright.backends.device_addresses import HIGH, LOW, is_device
 from kernelwright.evaluation.program.forms import Place, dtype_of, once
 from kernelwright.machine import Allocation, Program
 from kernelwright.machine.device_memory import POISON, Shadow
@@ -190,6 +190,13 @@ class DeviceMemory:
                 block = Block(address, nbytes, named, CONSTANT, floating=False, variable=True, constant=constant)
                 self._begin(block)
                 self._insert(block)
+            if is_device(address):
+                self._next = max(self._next, _rounded(address + nbytes) + _PAGE)
+
+    def room(self) -> int:
+        """Returns the address from which on memory is free for the variables of a program; 0 for any. There the
+        candidate's process has nothing: an address of its own would be taken for the variable's."""
+        return self._next
 
     def given(self, nbytes: int, name: str, label: int = GIVEN) -> Block:
         """Maps a block at an address that the device process chooses."""

@@ -88,7 +88,7 @@ class TracedCode(MachineRuntime):
     def program(self, result: BuildResult) -> Any:
         """Returns the code of a build, or only its kernels' signatures."""
         try:
-            return Program.load(result.ptx or "")
+            return Program.load(result.ptx or "", self.room())
         except (UnsupportedPTX, PTXError):
             return CardProgram(signatures(result.ptx or ""))
 
@@ -245,16 +245,16 @@ class TracingDevice(ProgramDevice):
 
     def _variable_spot(self, address: int) -> Spot | None:
         """Returns the number of a variable of device code, noted on first sight, and the offset in it."""
-        if is_device(address):
+        block = self.blocks.at(address)
+        if block is None or not block.variable:
             return None
-        for module, program in self.modules.items():
-            for name, (start, nbytes, _) in program.variables().items():
-                if start <= address < start + nbytes:
-                    if start not in self._numbers:
-                        self._numbers[start] = len(self._table)
-                        self._table.append(TracedBlock(kind="variable", nbytes=nbytes, module=module, variable=name))
-                    return self._numbers[start], address - start
-        return None
+        start = block.address
+        if start not in self._numbers:
+            named = ((module, n, v) for module, program in self.modules.items() for n, v in program.variables().items())
+            module, name = next((module, n) for module, n, v in named if v.address == start)
+            self._numbers[start] = len(self._table)
+            self._table.append(TracedBlock(kind="variable", nbytes=block.nbytes, module=module, variable=name))
+        return self._numbers[start], address - start
 
     def _view(self, place: Place) -> View:
         address, dtype, sizes, strides, offset, bits = place
@@ -269,13 +269,13 @@ class TracingDevice(ProgramDevice):
         found = []
         for offset in range(0, len(data) - 7, 8):
             word = int.from_bytes(data[offset : offset + 8], "little")
-            if is_device(word):
+            if (spot := self._variable_spot(word)) is not None:
+                found.append((offset, *spot))
+            elif is_device(word):
                 block = self.blocks.at(word) or self.blocks.at(word - 1)
                 if block is None:
                     raise Untraceable("a kernel is given an address where there is no memory")
                 found.append((offset, self._number(block), word - block.address))
-            elif word and (spot := self._variable_spot(word)) is not None:
-                found.append((offset, *spot))
         return found
 
     # The candidate's records.

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <sys/mman.h>
+
 #include "copies/async.h"
 #include "memory/heap.h"
 #include "memory/shadow.h"
@@ -17,6 +19,9 @@ struct Loaded {
   Program program;
   int status = 0;  // 0 ok, 1 malformed, 2 unsupported
   string text;
+  ~Loaded() {
+    if (program.memory) munmap(program.memory, program.memory_bytes);
+  }
 };
 
 struct Result {
@@ -24,16 +29,32 @@ struct Result {
   string text, printed;
 };
 
-void place_variables(Program& p) {
+// Takes memory from `first` on, or anywhere for 0.
+void map_variables(Program& p, u64 first) {
+  if (!p.memory_bytes) return;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (first ? MAP_FIXED_NOREPLACE : 0);
+  void* wanted = reinterpret_cast<void*>(first);
+  void* found = mmap(wanted, p.memory_bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (found == MAP_FAILED) throw PtxError("the variables take more memory than there is");
+  p.memory = found;
+  if (first && found != wanted) throw PtxError("the memory of the variables is not free");
+}
+
+void place_variables(Program& p, u64 first) {
   constexpr u64 guard = 256;  // nothing valid lies right behind a variable
   for (const Variable& v : p.module.vars) {
     if (v.space == Space::Shared || v.is_extern) continue;
     if (v.bytes > (1ull << 32)) throw PtxError("variable '" + string(v.name) + "' is too large");
-    u64 bytes = std::max<u64>(v.bytes, 1);
-    p.storage.push_back(std::make_unique<u8[]>(bytes + 2 * guard + v.align));
-    u64 at = (reinterpret_cast<u64>(p.storage.back().get()) + guard + v.align - 1) / v.align * v.align;
-    std::copy(v.init.begin(), v.init.end(), reinterpret_cast<u8*>(at));
+    u64 bytes = std::max<u64>(v.bytes, 1), at = (p.memory_bytes + guard + v.align - 1) / v.align * v.align;
+    p.memory_bytes = at + bytes + guard;
     p.variables.push_back({string(v.name), at, bytes, v.space == Space::Const});
+  }
+  map_variables(p, first);
+  size_t k = 0;
+  for (const Variable& v : p.module.vars) {
+    if (v.space == Space::Shared || v.is_extern) continue;
+    u64 at = p.variables[k++].address += reinterpret_cast<u64>(p.memory);
+    std::copy(v.init.begin(), v.init.end(), reinterpret_cast<u8*>(at));
   }
   for (const Variable& v : p.module.vars) {
     if (v.pointers.empty()) continue;
@@ -51,12 +72,12 @@ void place_variables(Program& p) {
   }
 }
 
-void load(Loaded& l, const char* text, size_t n) {
+void load(Loaded& l, const char* text, size_t n, u64 first) {
   Program& p = l.program;
   p.module.source.assign(text, n);
   try {
     parse(p.module);
-    place_variables(p);
+    place_variables(p, first);
     for (const Function& f : p.module.functions)
       if (f.is_entry && f.has_body) p.kernels.push_back(Decoder(p, all_handlers()).decode(f));
   } catch (const Unsupported& e) {
@@ -332,16 +353,18 @@ struct KwLaunch {
   uint32_t watch, poison;   // whether to watch; the byte that unwritten memory holds
 };
 
-void* kw_load(const char* text, uint64_t n) {
+// `first`: where the variables' memory is to begin; 0: anywhere.
+void* kw_load_at(const char* text, uint64_t n, uint64_t first) {
   auto* l = new Loaded;
   try {
-    load(*l, text, n);
+    load(*l, text, n, first);
   } catch (const std::exception& e) {
     l->status = 1;
     l->text = e.what();
   }
   return l;
 }
+void* kw_load(const char* text, uint64_t n) { return kw_load_at(text, n, 0); }
 
 int kw_status(void* p) { return static_cast<Loaded*>(p)->status; }
 const char* kw_text(void* p) { return static_cast<Loaded*>(p)->text.c_str(); }

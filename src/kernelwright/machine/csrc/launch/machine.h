@@ -146,7 +146,8 @@ struct Program {
   Module module;
   std::vector<Kernel> kernels;
   std::vector<ModuleVariable> variables;
-  std::vector<std::unique_ptr<u8[]>> storage;
+  void* memory = nullptr;  // of the variables
+  u64 memory_bytes = 0;
   std::vector<string> unsupported;
   std::shared_ptr<struct CallGraph> calls;
 };
