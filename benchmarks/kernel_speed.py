@@ -2,7 +2,7 @@
 
     python benchmarks/kernel_speed.py SET [--out OUT.json] [--from EARLIER.json ...] [--policy template] [--compile]
         [--part 1/4] [--sample 40] [--seconds 480] [--jobs 12] [--timing-seconds 0.3] [--form load_inline]
-        [--device cuda] [--check]
+        [--precision float32] [--device cuda] [--check]
 
 SET is `chains` (tests/sets/chains), or a JSONL file with the field `reference`. `--policy` is `template` (the solution
 library's first answer), `starter[:FOLDER]` (greedy), or the name of a schedule. Each answer is judged in exported form
@@ -27,7 +27,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,11 @@ SPLIT_PRODUCTS = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """A task with its family."""
+    """A task with its family. `weights`: bytes of weights, where they are known."""
 
     task: Task
     family: str
+    weights: int = 0
 
     @property
     def name(self) -> str:
@@ -80,14 +81,15 @@ def set_name(named_set: str) -> str:
 def problems(named_set: str) -> list[Problem]:
     """Returns a set's tasks. Raises `TaskError`."""
     if named_set == "chains":
-        return [Problem(Task(task_id=c.name, source=c.source), c.family) for c in chains()]
+        return [Problem(Task(task_id=c.name, source=c.source), c.family, c.weights) for c in chains()]
     return [Problem(task, family_of(task.source)) for task in load_suite(named_set)]
 
 
 def chosen(every: Sequence[Problem], asked: argparse.Namespace) -> list[Problem]:
     """Returns the sample's tasks that are in this part."""
     ranked = sorted(every, key=lambda p: stable(f"sample {p.name}"))[: asked.sample or None]
-    return [p for p in ranked if asked.part.holds(p.name) and asked.only in f"{p.family} {p.name}"]
+    held = [p for p in ranked if asked.part.holds(p.name) and asked.only in f"{p.family} {p.name}"]
+    return [replace(p, task=p.task.at(asked.precision)) for p in held]
 
 
 class NoAnswer(Exception):
@@ -103,7 +105,7 @@ def answering(policy: str, tasks: Sequence[Task]) -> Callable[[Task], str]:
     def written(task: Task) -> str:
         try:
             return library_answer(task.source) if schedule is None else write(task.source, schedule)
-        except Unreadable as error:
+        except (PolicyError, Unreadable) as error:
             raise NoAnswer(f"unreadable: {error}") from error
 
     return written
@@ -158,7 +160,7 @@ class Judge:
             found = self.evaluator.evaluate(problem.task, candidate_from_text(text, "speed"))
         except TaskError as error:
             return row | {"verdict": "task error", "reason": str(error)[:300]}
-        return row | _facts(found) | _floor(plan, self.card)
+        return row | _facts(found) | _floor(plan, problem.weights, self.card)
 
 
 def digest(text: str) -> str:
@@ -178,14 +180,14 @@ def _facts(found: Evaluation) -> Row:
     }
 
 
-def _floor(plan: TaskPlan, card: str) -> Row:
-    """Returns the milliseconds that a task takes at least: its inputs and outputs at the memory's rate, or its products
-    at the rate of three 16-bit ones. Weights are not counted."""
+def _floor(plan: TaskPlan, weights: int, card: str) -> Row:
+    """Returns the milliseconds that a task takes at least: its inputs, outputs and weights at the memory's rate, or its
+    products at the rate of three 16-bit ones."""
     size, memory, operations = plan.declared, hardware_limits.PEAK_BYTES, hardware_limits.PEAK_FLOPS
     name = next((n for n in memory if n in card), None)
     if size is None or not size.elements or name is None:
         return {"floor_ms": None}
-    moving = FLOAT_BYTES * size.elements / memory[name][0]
+    moving = (FLOAT_BYTES * size.elements + weights) / memory[name][0]
     computing = SPLIT_PRODUCTS * size.flops / operations[name]
     return {"floor_ms": 1e3 * max(moving, computing), "elements": size.elements, "flops": size.flops}
 
@@ -277,9 +279,10 @@ def summary(rows: Sequence[Row]) -> Row:
 def options(asked: argparse.Namespace) -> EvalOptions:
     """Returns the options of judging: all guards, and both baselines where `--compile` is given."""
     if asked.check:
-        return EvalOptions(backend="cpu", trials=2, small_sizes=True, seed=1)
+        return EvalOptions(backend="cpu", trials=2, small_sizes=True, seed=1, precision=asked.precision)
     baselines = ("eager", "compile") if asked.compile else ("eager",)
-    return EvalOptions(backend="gpu", baselines=baselines, timing_seconds=asked.timing_seconds)
+    timed = {"baselines": baselines, "timing_seconds": asked.timing_seconds}
+    return EvalOptions(backend="gpu", precision=asked.precision, **timed)
 
 
 def main() -> int:
@@ -290,6 +293,7 @@ def main() -> int:
     made.add_argument("--sample", type=int, default=0, help="so many of the set's tasks")
     made.add_argument("--jobs", type=int, default=12)
     made.add_argument("--form", choices=("load_inline", "module"), default="load_inline")
+    made.add_argument("--precision", choices=("float32", "tf32"), default="float32")
     made.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     asked = made.parse_args()
     asked.out = asked.out or OUT / f"kernel_speed_{set_name(asked.set)}_{asked.policy.replace(':', '_')}.json.gz"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from sets.chains.draft import Draft
+from sets.chains.draft import FLOAT_BYTES, Draft
 from sets.chains.heads import HEADS, Misfit
 from sets.chains.steps import STEPS
 
@@ -29,12 +29,13 @@ TAILS = ("pooling", "reduction", "norm", "elementwise")
 
 @dataclass(frozen=True)
 class Chain:
-    """A task. `bytes`: of inputs, weights and the head's result; `flops`: of the head."""
+    """A task. `bytes`: of inputs, weights and the head's result; `weights`: of weights; `flops`: of the head."""
 
     name: str
     family: str
     source: str
     bytes: int
+    weights: int
     flops: int
 
 
@@ -49,7 +50,9 @@ def chains(count: int = COUNT, seed: int = SEED) -> Iterator[Chain]:
         seen.add(draft.source())
         tail = next(t for t in TAILS if t in draft.kinds)
         name = f"chain{len(seen):03d}_{head}_{'_'.join(draft.kinds)}"
-        yield Chain(name, f"{HEADS[head][0]}, {tail}", draft.source(), draft.bytes, draft.flops)
+        yield Chain(
+            name, f"{HEADS[head][0]}, {tail}", draft.source(), draft.bytes, FLOAT_BYTES * draft.weights, draft.flops
+        )
 
 
 def _draft(random: Random, head: str, size: float) -> Draft | None:

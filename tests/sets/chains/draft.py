@@ -36,7 +36,9 @@ class Draft:
     inputs: list[tuple[str, str]] = field(default_factory=list)
     """Name and expression of each of forward's inputs."""
     elements: int = 0
-    """Elements of inputs and weights."""
+    """Elements of inputs and results of products and convolutions."""
+    weights: int = 0
+    """Elements of the weights of products and convolutions."""
     flops: int = 0
     """Operations of the leading product or convolution; a multiply-add counts as two."""
     kinds: list[str] = field(default_factory=list)
@@ -93,8 +95,8 @@ class Draft:
 
     @property
     def bytes(self) -> int:
-        """Bytes of inputs, weights and the head's result."""
-        return FLOAT_BYTES * self.elements
+        """Bytes of inputs, weights and results of products and convolutions."""
+        return FLOAT_BYTES * (self.elements + self.weights)
 
     def source(self) -> str:
         """Returns the task in KernelBench's format."""

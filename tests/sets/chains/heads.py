@@ -117,7 +117,8 @@ def _product(d: Draft, leading: list[str], inner: str, outer: str, weights: bool
     k = d.extent(inner)
     d.shape, d.channel_axis, d.channels = (*map(d.extent, leading), d.extent(outer)), -1, outer
     d.flops = 2 * prod(d.shape) * k
-    d.elements += prod(d.shape) + (k * d.shape[-1] if weights else 0)
+    d.elements += prod(d.shape)
+    d.weights += k * d.shape[-1] if weights else 0
 
 
 def _map_sizes(d: Draft, rank: int, smaller: bool = False) -> tuple[str, str, str, list[str]]:
@@ -172,7 +173,8 @@ def _mapped(d: Draft, filters: str, extents: Sequence[int], inner: int, taps: in
     wanted = d.extent(filters)
     d.shape = (d.shape[0], wanted, *extents)
     d.channel_axis, d.channels = 1, filters
-    d.elements += prod(d.shape) + inner * taps * wanted
+    d.elements += prod(d.shape)
+    d.weights += inner * taps * wanted
 
 
 class Misfit(Exception):
