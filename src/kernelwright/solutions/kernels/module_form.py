@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernelwright.solutions.in_place import in_place
 from kernelwright.solutions.kernels import frame
-from kernelwright.solutions.kernels.in_place import in_place
 from kernelwright.solutions.kernels.schedule import Schedule
 from kernelwright.solutions.kernels.sharing import shared
 from kernelwright.solutions.task_parts import TaskParts, lowered, with_parts

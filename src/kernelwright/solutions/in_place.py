@@ -49,7 +49,7 @@ def in_place(
     """Returns the CUDA texts, forward's lines and its return value."""
     body = "\n".join([*lines, f"return {result}"])
     try:
-        found = _Body(body, lambda text: _dtype(writer, text))
+        found = _ForwardText(body, lambda text: _dtype(writer, text))
     except SyntaxError:
         return list(kernels), list(lines), result
     chosen = _chosen(found, _usable(kernels))
@@ -75,7 +75,7 @@ def _dtype(writer: Writer, text: str) -> str:
     return str(writer.facts.attributes.get(f"{owner}.dtype", ""))
 
 
-class _Body:
+class _ForwardText:
     """The statements of forward: its launches, and the tensors that it converts."""
 
     def __init__(self, text: str, dtype: Callable[[str], str]) -> None:
@@ -239,7 +239,7 @@ def _is_method(node: object, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
 
 
-def _chosen(body: _Body, usable: Mapping[Slot, str]) -> list[_Source]:
+def _chosen(body: _ForwardText, usable: Mapping[Slot, str]) -> list[_Source]:
     """Returns the sources all of whose slots can take them, in every launch."""
     chosen = list(body.sources)
     while True:
