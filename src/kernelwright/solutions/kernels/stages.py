@@ -36,12 +36,11 @@ from kernelwright.solutions.kernels.lanes import by_elements, vectorised
 from kernelwright.solutions.kernels.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.kernels.plan import AnswerPlan, titled, unmarked
 from kernelwright.solutions.kernels.schedule import Schedule
-from kernelwright.solutions.kernels.truth import computed_before_truth
 from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Declared, Shape, broadcast
 from kernelwright.solutions.read.facts import Facts, read_facts
 from kernelwright.solutions.read.reading import Node, ReferenceText, Unreadable, nodes
-from kernelwright.solutions.read.wholes import whole
+from kernelwright.solutions.read.wholes import computed_before_truth, whole
 
 Anchor = Callable[["Writer", Node, "Epilogue"], str]
 ANCHORS: dict[str, Anchor] = {}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kernelwright.solutions.kernels.fusion import READERS
-from kernelwright.solutions.kernels.operators import COMPARISONS, LOGIC
+from kernelwright.solutions.kernels.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.kernels.values import Values
-from kernelwright.solutions.read.reading import Node
+from kernelwright.solutions.read.reading import Node, nodes
 
 MOVING = frozenset(
     """cat stack repeat flip roll reshape reshape_as flatten unflatten unsqueeze squeeze gather index_select pick
@@ -33,3 +33,18 @@ def whole(writer: Values, node: Node) -> bool:
         return all(whole(writer, a) for a in node.args[1:])
     kept = node.op in _KEEPING or node.op == "reduce" and node.text in ("sum", "prod", "amax", "amin", "max", "min")
     return kept and bool(node.args) and all(whole(writer, a) for a in node.args)
+
+
+def computed_before_truth(writer: Values, root: Node) -> bool:
+    """Computes the numbers in a returned truth value that are not elementwise; tells whether there are any.
+
+    Only elementwise kernels store booleans.
+    """
+    found = False
+    for arg in root.args if root.op in COMPARISONS or root.op in LOGIC else ():
+        if arg.op in COMPARISONS or arg.op in LOGIC:
+            found |= computed_before_truth(writer, arg)
+        elif any(n.op not in FUSED and n.args for n in nodes(arg)):
+            writer.tensor(arg)
+            found = True
+    return found
