@@ -14,7 +14,7 @@ from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable
 
 INCLUDE = "#include <kernelwright/memory.cuh>"
-BLOCK = 256
+_BLOCK = 256
 _PACK, _LOADS = 4, 4
 """Elements of a pack, and packs of a thread, as in the header."""
 _FEW = 1 << 20
@@ -30,7 +30,7 @@ def elementwise(writer: Writer, node: Node) -> str:
     if found := transposed(writer, node, reads, out):
         return found
     name = writer.kernel_name(writer.title(node) or (node.op if len(list(region(node, reads))) < 2 else "fused"))
-    loads = 1 if is_few(shape) else _LOADS
+    block, loads = layout_of(shape)
     operands, call = _mapped(writer, node, shape, reads, out, loads)
     y = writer.result()
     (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
@@ -40,15 +40,16 @@ extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
     {call};
 }}
 """)
-    each = BLOCK * _PACK * loads
+    each = block * _PACK * loads
     writer.line(f"{y} = {allocation(writer, node, reads, shape, out)}")
-    writer.launch(name, f"({y}.numel() + {each - 1}) // {each}", f"{tensors}{y}, {y}.numel(){values}", BLOCK)
+    writer.launch(name, f"({y}.numel() + {each - 1}) // {each}", f"{tensors}{y}, {y}.numel(){values}", block)
     return y
 
 
-def is_few(shape: Shape) -> bool:
-    """Tells whether a result is known to be small."""
-    return -1 not in shape and math.prod(shape) < _FEW
+def layout_of(shape: Shape) -> tuple[int, int]:
+    """Returns the threads of a block, and the packs that a thread loads of each operand."""
+    few = -1 not in shape and math.prod(shape) < _FEW
+    return _BLOCK, 1 if few else _LOADS
 
 
 def _mapped(

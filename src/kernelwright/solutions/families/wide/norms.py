@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 from kernelwright.solutions.families.norms import NORM_WAYS, Parts
-from kernelwright.solutions.families.wide.rows import INCLUDE, RowLayout, contiguous_layout, strided_layout
+from kernelwright.solutions.families.wide import rows as wide
+from kernelwright.solutions.families.wide.rows import INCLUDE, RowLayout
 from kernelwright.solutions.kernels.lambdas import lambda_text
 from kernelwright.solutions.kernels.stages import Epilogue, Writer
 from kernelwright.solutions.read.declared import Shape
@@ -79,7 +80,7 @@ def _rows(writer: Writer, node: Node, parts: Parts, epilogue: Epilogue) -> str:
     except (Unreadable, TypeError, ValueError):
         groups = -1
     size = _count(shape[1:])
-    layout = contiguous_layout(size // groups if size > 0 and groups > 0 else -1, 1)
+    layout = wide.contiguous_layout(size // groups if size > 0 and groups > 0 else -1, 1)
     x, y = writer.tensor(node.args[0]), writer.result()
     bounds, head, block = _reading(layout, "rows, n, x")
     wanted = bool(parts.weight or parts.bias or epilogue)
@@ -115,7 +116,7 @@ def _columns(writer: Writer, node: Node, parts: Parts, epilogue: Epilogue) -> st
     """Adds the kernel of batch norm of a matrix, whose rows are its columns."""
     shape = writer.shape(node)
     x, y = writer.tensor(node.args[0]), writer.result()
-    layout = strided_layout(shape[0], 1)
+    layout = wide.strided_layout(shape[0], 1)
     element = _result(epilogue, _affine(parts, "(v - mean) * scale"), "")
     parameters, given = _pointers(parts)
     name, block = writer.kernel_name("batch_norm"), 32 * layout.threads
@@ -141,7 +142,7 @@ def _batch(writer: Writer, node: Node, parts: Parts, epilogue: Epilogue) -> str:
     """Adds the three kernels of batch norm over several dimensions."""
     shape = writer.shape(node)
     x, y = writer.tensor(node.args[0]), writer.result()
-    layout = contiguous_layout(_count(shape[2:]), 1)
+    layout = wide.contiguous_layout(_count(shape[2:]), 1)
     bounds, head, block = _reading(layout, "rows, n, x")
     element = _result(epilogue, f"(v - mean) * scale{' + bias[c]' if parts.bias else ''}", "")
     weight, bias = _pointers(Parts(parts.weight, None, "")), _pointers(Parts(None, parts.bias, ""))

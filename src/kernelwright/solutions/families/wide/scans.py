@@ -53,7 +53,7 @@ def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
     flags = f"{', true' if node.option('reverse') else ', false'}{', true' if node.op.startswith('excl') else ''}"
     given = f"{element}, {result}" + "".join(f", {p}" for p in fusion.loads.values())
-    threads, packs, block = _layout(shape[dim])
+    threads, packs, block = layout_of(shape[dim])
     operation = f"kw::{OPERATIONS[node.op]}"
     if inner:
         body = f"""    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -86,7 +86,7 @@ extern "C" __global__ void {name}({pointers}float* y, long long rows, int n{", i
     return y
 
 
-def _layout(n: int) -> tuple[int, int, int]:
+def layout_of(n: int) -> tuple[int, int, int]:
     """Returns threads and packs of a row of n elements (-1: unknown), and the threads of a block."""
     if 0 < n <= 1024:
         return 32, max(1, -(-n // 128)), 256
