@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kernelwright.solutions.families.blocks import block_function
 from kernelwright.solutions.families.sampling import grid, sampled
-from kernelwright.solutions.kernels.blocks import block_function
 from kernelwright.solutions.kernels.host import add_lines
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor
 from kernelwright.solutions.read.lowering import call, number, reduce, rule

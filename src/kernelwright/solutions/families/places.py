@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernelwright.solutions.families.blocks import half_of, within
 from kernelwright.solutions.families.scans import row_bearer
-from kernelwright.solutions.kernels.blocks import half_of, within
 from kernelwright.solutions.kernels.fusion import Fusion, Operands
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read.declared import Shape

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kernelwright.solutions.kernels.blocks import KINDS, block_function
+from kernelwright.solutions.families.blocks import KINDS, block_function
 from kernelwright.solutions.kernels.fusion import NUMBERS, Fusion, Operands, leaves, matches, same
 from kernelwright.solutions.kernels.operators import FUSED
 from kernelwright.solutions.kernels.stages import REGIONS, Epilogue, Writer, anchor, shape_rule

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from kernelwright.solutions.families.wide.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.families.wide.moves import INCLUDE as MOVES
 from kernelwright.solutions.families.wide.moves import swapped, transposed
 from kernelwright.solutions.kernels.allocation import allocation
 from kernelwright.solutions.kernels.fusion import Fusion, Operands, region
-from kernelwright.solutions.kernels.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.kernels.stages import ELEMENTWISE_WAYS, Writer
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.solutions.families.views import order
+from kernelwright.solutions.families.wide.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.kernels.fusion import NUMBERS, Operands, leaves, same
-from kernelwright.solutions.kernels.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.kernels.stages import Writer
 from kernelwright.solutions.read.reading import Node
 

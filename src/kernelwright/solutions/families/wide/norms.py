@@ -10,8 +10,8 @@ import math
 
 from kernelwright.solutions.families.norms import NORM_WAYS, Parts
 from kernelwright.solutions.families.wide import rows as wide
+from kernelwright.solutions.families.wide.lambdas import lambda_text
 from kernelwright.solutions.families.wide.rows import INCLUDE, RowLayout
-from kernelwright.solutions.kernels.lambdas import lambda_text
 from kernelwright.solutions.kernels.stages import Epilogue, Writer
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable

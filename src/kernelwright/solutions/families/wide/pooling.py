@@ -6,9 +6,9 @@ import math
 
 from kernelwright.solutions.families.pooling import ADAPTIVE, MAX, POOL_WAYS, PoolingWindow, option
 from kernelwright.solutions.families.pooling import size_lines as size_lines_of
+from kernelwright.solutions.families.wide.lambdas import lambda_text
 from kernelwright.solutions.kernels import windows as win
 from kernelwright.solutions.kernels.host import add_kernel, add_lines
-from kernelwright.solutions.kernels.lambdas import lambda_text
 from kernelwright.solutions.kernels.stages import Epilogue, Writer
 from kernelwright.solutions.read.lowering import reduce, rule
 from kernelwright.solutions.read.reading import Node

@@ -22,8 +22,8 @@ from kernelwright.solutions.families.rows import (
     reduced_sizes,
     title_of,
 )
+from kernelwright.solutions.families.wide.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.kernels.fusion import READERS, Fusion, same
-from kernelwright.solutions.kernels.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.kernels.operators import FUSED
 from kernelwright.solutions.kernels.stages import Writer
 from kernelwright.solutions.read.reading import Node

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kernelwright.solutions.families.remaps import dim_of
 from kernelwright.solutions.families.scans import SCAN_WAYS, row_bearer
+from kernelwright.solutions.families.wide.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.kernels.fusion import Operands, same
-from kernelwright.solutions.kernels.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.kernels.stages import Epilogue, Writer
 from kernelwright.solutions.read.reading import Node
 

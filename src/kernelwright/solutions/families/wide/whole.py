@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kernelwright.solutions.families.rows import WHOLE_WAYS, largest
+from kernelwright.solutions.families.wide.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.families.wide.rows import INCLUDE
 from kernelwright.solutions.kernels.fusion import Operands
-from kernelwright.solutions.kernels.lambdas import LambdaFusion, lambda_text
 from kernelwright.solutions.kernels.stages import Writer
 from kernelwright.solutions.read.reading import Node
 
