@@ -17,7 +17,7 @@ _EDGE, _BLOCK = 64, 256
 
 
 @dataclass(frozen=True)
-class Permutation:
+class MovedGroups:
     """The operand's dimensions in the result's order, neighbours that stay together in one group."""
 
     groups: tuple[tuple[int, ...], ...]
@@ -37,7 +37,7 @@ class Permutation:
         return [ranked.index(g) for g in self.groups]
 
 
-def permutation(writer: Writer, view: Node) -> Permutation | None:
+def permutation(writer: Writer, view: Node) -> MovedGroups | None:
     """Returns how a view permutes its operand; None for other views."""
     if view.op not in ("permute", "transpose"):
         return None
@@ -51,7 +51,7 @@ def permutation(writer: Writer, view: Node) -> Permutation | None:
             groups[-1] = (*groups[-1], d)
         else:
             groups.append((d,))
-    return Permutation(tuple(groups))
+    return MovedGroups(tuple(groups))
 
 
 def sizes(x: str, dims: Sequence[int]) -> str:
