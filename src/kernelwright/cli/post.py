@@ -11,6 +11,7 @@ import typer
 
 from kernelwright.cli.options import path_option
 from kernelwright.cli.train import train_app
+from kernelwright.training.smallness import tell_of_model
 
 __all__ = ["train_app"]
 
@@ -45,6 +46,7 @@ def train_sft(
     from kernelwright.training.fine_tune.settings import SftSettings, recipe_path
 
     wanted = load_config(recipe_path(config), settings or [], SftSettings)
+    tell_of_model(wanted.model.path)
     run = out or Path("runs") / wanted.name
     if explain is not None:
         _explain(wanted, run, explain, as_json)
@@ -71,6 +73,7 @@ def train_dpo(
     from kernelwright.training.processes import train
 
     wanted = load_config(recipe_path(config), settings or [], DpoSettings)
+    tell_of_model(wanted.model.path)
     run = out or Path("runs") / wanted.name
     _show(train(wanted, run, processes), run, "held_out_accuracy", as_json)
 
@@ -122,6 +125,7 @@ def train_rl(
     from kernelwright.training.rl.settings import RlSettings
 
     wanted = load_config(recipe_path(config), settings or [], RlSettings)
+    tell_of_model(wanted.model.path)
     run = out or Path("runs") / wanted.name
     if wanted.rejection is not None:
         from kernelwright.training.rejection import train_rejection

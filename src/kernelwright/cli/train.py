@@ -37,8 +37,12 @@ def train_pretrain(
     from kernelwright.config import load_config
     from kernelwright.training.pretrain.job import pretrain
     from kernelwright.training.pretrain.settings import PretrainSettings, config_path
+    from kernelwright.training.smallness import tell_of_shape
 
     wanted = load_config(config_path(config), settings or [], PretrainSettings)
+    m = wanted.model
+    key_width = m.hidden // m.heads * m.kv_heads
+    tell_of_shape(wanted.tokenizer.vocabulary, m.hidden, m.layers, key_width, m.feed_forward)
     result = pretrain(wanted, out)
     if as_json:
         print(json.dumps(result.facts))
