@@ -174,13 +174,12 @@ def summary(found: dict[str, dict[int, dict[str, dict[str, float]]]]) -> dict[st
         if "log_speedup" in made[name]:
             made[name]["speedup"] = round(math.exp(made[name].pop("log_speedup")), 4)
         for other in [o for o in ("1/10", "untagged") if o in means and o != name]:
-            rows = {}
+            pairs = {}
             for key, values in columns.items():
                 common = sorted(set(values) & set(means[other][key]))
-                pair = metrics.paired([means[other][key][t] for t in common], [values[t] for t in common])
-                if pair is not None:
-                    rows[key] = [round(x, 4) for x in (pair.difference, pair.low, pair.high)] + [len(common)]
-            made[name][f"to {other}"] = rows
+                sides = [means[other][key][t] for t in common], [values[t] for t in common]
+                pairs[key] = metrics.paired(*sides, shares=key != "log_speedup")
+            made[name][f"to {other}"] = metrics.family(pairs)
     return made
 
 

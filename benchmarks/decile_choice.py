@@ -107,10 +107,11 @@ def summary(arms: dict[str, list[dict[str, list[float]]]]) -> dict[str, Any]:
         made[name] |= {key: statistics.mean(values[key]) for key in ("fast_1", "known_first_lines")}
         for other in ("1/10", "none"):
             if name != other and other in means:
-                pairs = {key: metrics.paired(means[other][key], values[key]) for key in ("log_speedup", "fast_1")}
-                made[name][f"to {other}"] = {
-                    key: [round(x, 4) for x in (p.difference, p.low, p.high)] for key, p in pairs.items() if p
+                pairs = {
+                    key: metrics.paired(means[other][key], values[key], shares=key == "fast_1")
+                    for key in ("log_speedup", "fast_1")
                 }
+                made[name][f"to {other}"] = metrics.family(pairs)
     return made
 
 

@@ -104,10 +104,10 @@ def one_of(loop: ModuleType, batch: Any, count: int) -> float:
 
 
 def compared(runs: dict[str, list[dict[str, Any]]], what: str, first: str) -> dict[str, Any]:
-    """Returns paired differences over seeds of every variant to one."""
+    """Returns paired differences over seeds of every variant to one: a family of claims about shares."""
     base = [run[what] for run in runs[first]]
-    found = {name: metrics.paired(base, [run[what] for run in rows]) for name, rows in runs.items() if name != first}
-    return {name: row and row.plain() for name, row in found.items()}
+    others = {name: [run[what] for run in rows] for name, rows in runs.items() if name != first}
+    return metrics.family({name: metrics.paired(base, values, shares=True) for name, values in others.items()})
 
 
 def main() -> None:

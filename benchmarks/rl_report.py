@@ -40,6 +40,7 @@ def write(out: Path, asked: dict[str, Any]) -> None:
             "jobs": {name: {k: row.get(k) for k in ("status", "why", "exit", "seconds")} for name, row in jobs.items()},
             "tasks": (jobs.get("tasks") or {}).get("result"),
             "held_out": {name[6:]: numbers(row["result"]) for name, row in jobs.items() if _done(name, row, "bench-")},
+            "samples": {name[6:]: samples(out, name[6:]) for name, row in jobs.items() if _done(name, row, "bench-")},
             "changes": changes(out, [name[6:] for name, row in jobs.items() if _done(name, row, "bench-")]),
             "grids": {name[5:]: row["result"]["grid"] for name, row in jobs.items() if _done(name, row, "grid-")},
             "exploit_share": {n: exploit_share(out / "runs" / n) for n in runs if n.startswith("hack-")},
@@ -111,6 +112,20 @@ def numbers(summary: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def samples(out: Path, name: str) -> dict[str, list[list[Any]]]:
+    """Returns by task each sample's turns as pairs of verdict and speedup over eager: what every interval rests on."""
+    return {
+        task.task_id: [
+            [
+                [turn.evaluation.verdict if turn.evaluation else "no_candidate", _speed(turn.evaluation)]
+                for turn in sample.turns
+            ]
+            for sample in task.counted
+        ]
+        for task in _bench(out, name).tasks
+    }
+
+
 def changes(out: Path, names: Sequence[str]) -> dict[str, Any]:
     """Returns each trained model's paired differences to the initial one, asked in the same way."""
     found = {name: _bench(out, name) for name in names}
@@ -132,9 +147,9 @@ def _rewarded(out: Path, before: str, after: str) -> dict[str, Any]:
     for name, worth in MEASURES.items():
         first, second = (_worth(_bench(out, bench), worth) for bench in (before, after))
         common = sorted(set(first) & set(second))
-        found = metrics.paired([first[t] for t in common], [second[t] for t in common]) if common else None
-        made[name] = found and found.plain()
-    return made
+        sides = [first[t] for t in common], [second[t] for t in common]
+        made[name] = metrics.paired(*sides, shares=name in SHARES)
+    return metrics.family(made)
 
 
 def _worth(bench: Any, worth: Callable[[Any], float | None]) -> dict[str, float]:
@@ -177,6 +192,8 @@ MEASURES: dict[str, Callable[[Any], float | None]] = {
     "answers log speedup": lambda evaluation: math.log(speed) if (speed := _speed(evaluation)) else None,
 }
 """Values of every answer of every turn. The other differences are those of a sample's best turn."""
+SHARES = ("answers correct", "answers fast_1")
+"""The measures whose values by task are shares."""
 
 
 @cache

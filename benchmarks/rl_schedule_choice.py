@@ -38,7 +38,7 @@ from result_file import read_json
 from rl_times import answers, family_of
 from torch import Tensor
 
-from kernelwright.bench.metrics import paired
+from kernelwright.bench.metrics import family, paired
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.quantised import full_checkpoint
 from kernelwright.inference.tokenizer import ChatTokenizer
@@ -238,17 +238,24 @@ def differences(runs: list[dict[str, Any]]) -> dict[str, Any]:
     for (rule, reward), seeds in found.items():
         first = next(mine for (other, _), mine in found.items() if other == rule)
         pairs = {"before": (seeds, "before"), "first": (first, "after")}
-        made[f"{rule} {reward}"] = {
-            f"{name} to {against}": [round(x, 4) for x in (p.difference, p.low, p.high)]
-            for against, (runs_of, when) in pairs.items()
-            for name in COMPARED
-            if (p := paired(_mean([r[when][name] for r in runs_of]), _mean([r["after"][name] for r in seeds])))
-        }
+        made[f"{rule} {reward}"] = family(
+            {
+                f"{name} to {against}": paired(
+                    _mean(name, [r[when] for r in runs_of]),
+                    _mean(name, [r["after"] for r in seeds]),
+                    shares=name != "log_speedup",
+                )
+                for against, (runs_of, when) in pairs.items()
+                for name in COMPARED
+            }
+        )
     return made
 
 
-def _mean(rows: list[list[float]]) -> list[float]:
-    return [statistics.mean(column) for column in zip(*rows, strict=True)]
+def _mean(name: str, rows: list[dict[str, list[float]]]) -> list[float]:
+    """Returns the mean over runs by task; a share is a sum of probabilities, and rounding may take it past 1."""
+    means = [statistics.mean(column) for column in zip(*(row[name] for row in rows), strict=True)]
+    return means if name == "log_speedup" else [min(1.0, value) for value in means]
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:

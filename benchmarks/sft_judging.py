@@ -157,6 +157,8 @@ def table(methods: dict[str, dict[int, Any]]) -> dict[str, Any]:
     """Returns a suite's numbers by method."""
     pooled = {name: {seed: shares(rows) for seed, rows in seeds.items()} for name, seeds in methods.items()}
     result: dict[str, Any] = {}
+    claims: dict[str, dict[str, metrics.Paired | None]] = defaultdict(dict)
+    """The differences to each reference: a family of claims."""
     for name, seeds in pooled.items():
         over = averaged(list(seeds.values()))
         every = [answer for rows in methods[name].values() for answers in rows.values() for answer in answers]
@@ -168,8 +170,12 @@ def table(methods: dict[str, dict[int, Any]]) -> dict[str, Any]:
         row["speedup"] = geomean.plain() if geomean else None
         for other in REFERENCES:
             if other in pooled and name != other:
-                row[f"func@1 - {other}"] = difference(averaged(list(pooled[other].values())), over)
+                claims[other][name] = difference(averaged(list(pooled[other].values())), over)
+        row["by_task"] = {"task": over["task"], "func@1": over["func@1"]}
         result[name] = row
+    for other, found in claims.items():
+        for name, compared in metrics.family(found).items():
+            result[name][f"func@1 - {other}"] = compared
     return result
 
 
@@ -202,8 +208,7 @@ def estimate(values: list[Any]) -> dict[str, float | int] | None:
     return None if found is None else found.plain()
 
 
-def difference(first: dict[str, list[Any]], second: dict[str, list[Any]]) -> dict[str, Any] | None:
+def difference(first: dict[str, list[Any]], second: dict[str, list[Any]]) -> metrics.Paired | None:
     a, b = (dict(zip(s["task"], s["func@1"], strict=True)) for s in (first, second))
     common = sorted(set(a) & set(b))
-    found = metrics.paired([a[t] for t in common], [b[t] for t in common], shares=True)
-    return None if found is None else found.plain()
+    return metrics.paired([a[t] for t in common], [b[t] for t in common], shares=True)

@@ -9,7 +9,7 @@ that a run's table is always the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -210,6 +210,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[k]))
         adjusted[k] = largest
     return adjusted
+
+
+def family(claims: Mapping[str, Paired | None]) -> dict[str, dict[str, float | int | None]]:
+    """Returns the comparisons of one family of claims as plain data by name, each with its `p_holm` beside `p_exact`.
+
+    Leaves out comparisons without tasks.
+    """
+    made = {name: found.plain() for name, found in claims.items() if found is not None}
+    adjusted = holm([float(found.p_exact) for found in claims.values() if found is not None])
+    return {name: {**row, "p_holm": p} for (name, row), p in zip(made.items(), adjusted, strict=True)}
 
 
 def sign_test(first: int, second: int) -> float:

@@ -349,7 +349,7 @@ def compare(first: BenchResults, second: BenchResults) -> dict[str, Any]:
     common = [h for h in a if h in b]
     left, right = _only(first, common), _only(second, common)
     largest = min((min(len(a[h].counted), len(b[h].counted)) for h in common), default=0)
-    rows: dict[str, Any] = {}
+    rows: dict[str, metrics.Paired | None] = {}
     for name, criterion in (("compiled", compiled), ("pass", correct)):
         for k in sorted({1, largest} - {0}):
             rows[f"{name}@{k}"] = _paired(left.shares(criterion, k), right.shares(criterion, k), first)
@@ -361,14 +361,11 @@ def compare(first: BenchResults, second: BenchResults) -> dict[str, Any]:
     greedy = [h for h in common if a[h].greedy and b[h].greedy]
     if greedy:
         rows["greedy correct"] = _paired(_greedily_correct(a, greedy), _greedily_correct(b, greedy), first)
-    made = {name: row for name, row in rows.items() if row is not None}
-    for row, adjusted in zip(made.values(), metrics.holm([row["p_exact"] for row in made.values()]), strict=True):
-        row["p_holm"] = adjusted
     return {
         "common_tasks": len(common),
         "only_in_first": len(a) - len(common),
         "only_in_second": len(b) - len(common),
-        "rows": made,
+        "rows": metrics.family(rows),
         "differences": _differences(first.settings, second.settings),
     }
 
@@ -383,12 +380,11 @@ def _only(bench: BenchResults, hashes: Sequence[str]) -> BenchResults:
     return BenchResults(bench.settings, tuple(by_hash[h] for h in hashes), bench.wall_seconds, bench.largest)
 
 
-def _paired(a: Sequence[float], b: Sequence[float], run: BenchResults, shares: bool = True) -> dict[str, Any] | None:
-    found = metrics.paired(a, b, int(run.settings.get("seed", 0)), shares=shares)
-    return None if found is None else found.plain()
+def _paired(a: Sequence[float], b: Sequence[float], run: BenchResults, shares: bool = True) -> metrics.Paired | None:
+    return metrics.paired(a, b, int(run.settings.get("seed", 0)), shares=shares)
 
 
-def _log_speedups(first: BenchResults, second: BenchResults, baseline: str) -> dict[str, Any] | None:
+def _log_speedups(first: BenchResults, second: BenchResults, baseline: str) -> metrics.Paired | None:
     """Compares the tasks that both runs solved and timed; exp(difference) is the ratio of geometric means."""
     import math
 
