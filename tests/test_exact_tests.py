@@ -45,7 +45,7 @@ def test_a_family_leaves_out_what_has_no_tasks() -> None:
 
 
 def test_no_script_has_a_bootstrap_of_its_own() -> None:
-    """Intervals come from `bench.metrics`, or are exact: a percentile of resamples shrinks to a point at 0 and 100 %."""
+    """Intervals come from `bench.metrics`, or are exact: percentiles of resamples shrink to a point at 0 and 100 %."""
     drawing = ("quantile", "percentile", "resample", "rng.choice", "random.choices")
     found = [
         f"{path.name}: {word}"
