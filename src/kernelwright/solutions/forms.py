@@ -35,27 +35,43 @@ class {shim}:
     def __getattr__(self, name):
         if name.startswith("_"):
             raise AttributeError(name)
-        return self.get(name)
+        self.__dict__[name] = self.get(name)
+        return self.__dict__[name]
 
     def get(self, name):
         return {shim}Launch(getattr(self._extension, self._launchers["".join(name.split())]))
 
 
 class {shim}Launch:
-    """One kernel."""
+    """One kernel. Launches are kept by grid and block, so that they are put together once."""
 
     def __init__(self, launch):
-        self._launch = launch
+        self._launch, self._kept = launch, {{}}
 
     def __getitem__(self, config):
+        try:
+            return self._kept[config]
+        except KeyError:
+            keep = len(self._kept) < 256
+        except TypeError:  # there is a list in it
+            keep = False
         sizes = [[size] if isinstance(size, int) else list(size) for size in config[:2]]
         grid, block = [[int(n) for n in size] + [1] * (3 - len(size)) for size in sizes]
-        shared = int(config[2]) if len(config) > 2 else 0
-        return lambda *args: self._launch(*grid, *block, shared, *map(self._argument, args))
+        found = self._start(self._launch, [*grid, *block, int(config[2]) if len(config) > 2 else 0])
+        if keep:
+            self._kept[config] = found
+        return found
 
     @staticmethod
-    def _argument(value):
-        return torch.empty(0, device="cuda") if value is None else value
+    def _start(launch, sizes):
+        def start(*args):
+            for value in args:
+                if value is None:
+                    args = [torch.empty(0, device="cuda") if one is None else one for one in args]
+                    break
+            launch(*sizes, *args)
+
+        return start
 
 
 '''
