@@ -12,7 +12,7 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.policies.template import TemplatePolicy
 from kernelwright.records import Message, Task
 from kernelwright.solutions import write
-from kernelwright.solutions.kernels.schedule import TUNED, Schedule, best_conv, best_product, choices, named, schedule
+from kernelwright.solutions.kernels.schedule import TUNED, Schedule, choices, named, schedule
 from kernelwright.tasks import candidate_from_text
 
 HEAD = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -177,28 +177,6 @@ def test_a_turn_that_is_said_counts_and_not_what_is_shown() -> None:
 def test_constructor_and_weights_keep_their_names() -> None:
     text = write(FAMILIES["linear"], schedule(0, 0))
     assert "self.fc = nn.Linear(200, 31)" in text and "class ModelNew(nn.Module)" in text
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "way"),
-    [
-        (4096, 4096, "double64"),
-        (128, 64, "shared16"),
-        (-1, 64, "double64"),
-        (1, 4096, "shared16"),
-        (64, -1, "double64"),
-    ],
-)
-def test_large_products_have_large_tiles(rows: int, columns: int, way: str) -> None:
-    assert best_product(rows, columns) == way
-
-
-@pytest.mark.parametrize(
-    ("channels", "groups", "way"),
-    [(64, 1, "gemm64"), (256, 1, "gemm128"), (32, 32, "weights"), (64, 2, "gemm64"), (-1, -1, "gemm64")],
-)
-def test_convolutions_are_computed_by_their_channels(channels: int, groups: int, way: str) -> None:
-    assert best_conv(channels, groups) == way
 
 
 def test_the_tuned_schedule_has_a_name_that_is_read() -> None:

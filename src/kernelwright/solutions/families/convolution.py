@@ -6,13 +6,15 @@ computes a result (`direct`), or a convolution is a product of matrices whose le
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kernelwright.solutions.kernels import convolution_ways as ways
-from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels import split_convolutions, tiles
 from kernelwright.solutions.kernels import windows as win
+from kernelwright.solutions.kernels.cost import Windows, best_convolution
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
-from kernelwright.solutions.kernels.schedule import AUTO, best_conv
+from kernelwright.solutions.kernels.schedule import AUTO
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable
@@ -232,11 +234,44 @@ def _extents(sizes: Shape, rank: int, values: list[object], more: object, transp
 
 def _chosen(writer: Writer, node: Node) -> str:
     """Returns the way that the schedule names, or the one that suits the layer."""
-    if writer.schedule.conv != AUTO or "transpose" in node.op:
-        return writer.schedule.conv.replace(AUTO, "direct")
-    given = argument(writer, node, "groups", 1) if node.text else _known(writer, node.option("groups", "1"))
-    channels = writer.shape(node)[1]
-    return best_conv(*(n if isinstance(n, int) else -1 for n in (channels, given)))
+    way, transposed = writer.schedule.conv, "transpose" in node.op
+    if way == AUTO:
+        windows = _windows(writer, node)
+        if not transposed:
+            return best_convolution(windows, split_convolutions.MOST_PLACES)
+        way = best_convolution(windows, split_convolutions.MOST_PLACES) if windows.known else "direct"
+        way = way if way in split_convolutions.WAYS else "direct"
+    if transposed and way in split_convolutions.WAYS and not _steps_alike(writer, node):
+        return "direct"
+    return way
+
+
+def _option(writer: Writer, node: Node, name: str, default: int) -> object:
+    """Returns an option of a module or of a function's call; None where the text does not give it."""
+    return argument(writer, node, name, default) if node.text else _known(writer, node.option(name, str(default)))
+
+
+def _steps_alike(writer: Writer, node: Node) -> bool:
+    """Tells whether a transposed convolution has stride 1 or dilation 1 in each dimension."""
+    rank = len(writer.shape(node)) - 2
+    strides, dilations = (win.numbers(_option(writer, node, name, 1), rank) for name in ("stride", "dilation"))
+    if strides is None or dilations is None:
+        return False
+    return all(1 in pair for pair in zip(strides, dilations, strict=True))
+
+
+def _windows(writer: Writer, node: Node) -> Windows:
+    """Returns the sizes of a convolution as far as the text gives them."""
+    x, y = writer.shape(node.args[0]), writer.shape(node)
+    rank, transposed = len(x) - 2, "transpose" in node.op
+    groups = _option(writer, node, "groups", 1)
+    size = argument(writer, node, "kernel_size") if node.text else tuple(writer.shape(node.args[1])[2:])
+    window, strides = win.numbers(size, rank), win.numbers(_option(writer, node, "stride", 1), rank)
+    if not isinstance(groups, int) or window is None or strides is None or min(*x, *y, groups) < 1:
+        return Windows(-1, -1, -1, -1, -1, -1)
+    places = math.prod(-(-k // s) for k, s in zip(window, strides, strict=True)) if transposed else math.prod(window)
+    outputs, inputs = (math.prod((shape[0], *shape[2:])) for shape in (y, x))
+    return Windows(y[1] // groups, x[1] // groups, groups, places, outputs, inputs)
 
 
 def _way(c: Convolution, conv: str, block: int, parameters: str, epilogue: Epilogue) -> ways.Way:
@@ -246,6 +281,9 @@ def _way(c: Convolution, conv: str, block: int, parameters: str, epilogue: Epilo
         return ways.channels(c.rank, c.transposed, block, parameters, epilogue, axes)
     if conv == "weights":
         return ways.weights(c.rank, c.transposed, block, parameters, epilogue, axes)
+    if conv in split_convolutions.WAYS:
+        split = split_convolutions.convolution(c.rank, c.transposed, conv, parameters, epilogue, axes)
+        return ways.Way(split.text, split.launch, split.before, split.first)
     if conv in TILINGS:
         return ways.product(c.rank, c.transposed, TILINGS[conv], parameters, epilogue, axes)
     text = tiles.fuse(_direct(c), parameters, epilogue, "i", axes)
@@ -268,7 +306,8 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     template = f"""
 {_sizes(c)}
 @y = torch.empty(N, O, {win.listed(r, "O")}, device=@x.device)
-kernels.@name[{way.launch}](@x, @w, @b, @y, @y.numel(), C, O, @groups, \
+{way.before.strip()}
+kernels.@name[{way.launch}]({way.first}@x, @w, @b, @y, @y.numel(), C, O, @groups, \
 {win.listed(r, "", "O", "K", "s", "p", "d")}@last)
 """
     marks = {"x": c.x, "w": c.weight, "b": c.bias, "groups": c.groups, "more": c.output_padding}

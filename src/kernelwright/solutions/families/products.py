@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.solutions.families.views import order
-from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels import split_products, tiles
+from kernelwright.solutions.kernels.cost import Sizes, best_product
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
-from kernelwright.solutions.kernels.schedule import AUTO, best_product
+from kernelwright.solutions.kernels.schedule import AUTO
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read import shaped_lowering  # noqa: F401
 from kernelwright.solutions.read.declared import Declared, Shape
@@ -83,13 +84,36 @@ def _count(extents: Sequence[int]) -> int:
     return math.prod(extents) if min(extents, default=1) > 0 else -1
 
 
+def _sizes(a: Shape, b: Shape) -> Sizes:
+    """Returns the sizes of a product as its kernels take them."""
+    rows = a[-2] if len(a) > 1 else 1
+    columns = b[-1] if len(b) > 1 else 1
+    if len(b) <= 2:
+        return Sizes(_count(a[:-1]), columns, a[-1])
+    batch = tuple(max(p, q) for p, q in zip(a[:-2], b[:-2], strict=False)) if len(a) == len(b) else b[:-2]
+    return Sizes(rows, columns, a[-1], _count(batch))
+
+
 def _tiling(writer: Writer, a: Operand, b: Operand) -> str:
     wanted = writer.schedule.product or "shared16"
     if wanted == AUTO:
-        wanted = best_product(_count(a.shape[:-1]), b.shape[-1] if len(b.shape) > 1 else 1)
+        wanted = best_product(_sizes(a.shape, b.shape), not b.by_rows)
     if wanted == "tensor" and not (a.half and a.half == b.half):
         return "register64"
     return wanted
+
+
+_ARGUMENTS = {
+    **{name: name for name in ("a", "b", "M", "N", "K")},
+    **{f"{x}z": f"{x}.stride(0)" for x in "ab"},
+    **{"am": "a.stride(-2)", "ak": "a.stride(-1)", "bk": "b.stride(-2)", "bn": "b.stride(-1)"},
+}
+
+
+def _tiled(p: tiles.Product, tiling: str, epilogue: Epilogue, axes: dict[int, str]) -> tiles.Written:
+    if tiling in split_products.SHAPES:
+        return split_products.product(p, tiling, epilogue, axes)
+    return tiles.product(p, tiling, epilogue, axes)
 
 
 def _write(
@@ -108,8 +132,10 @@ def _write(
         type=kind,
         a_by_rows=a.by_rows,
         b_by_rows=b.by_rows,
+        arguments=_ARGUMENTS,
+        batched=bool(start),
     )
-    written = tiles.product(p, _tiling(writer, a, b), epilogue, axes)
+    written = _tiled(p, _tiling(writer, a, b), epilogue, axes)
     return add_kernel(writer, op, written.text), written
 
 
@@ -134,7 +160,8 @@ _HOST = """
 a, b = @a, @b
 @sizes
 @y = torch.empty(@shape, device=a.device)
-kernels.@name[(@grid), @block](a, b, @y, M, N, K, *a.stride(), *b.stride()@more)
+@before
+kernels.@name[(@grid), @block](@firsta, b, @y, M, N, K, *a.stride(), *b.stride()@more)
 """
 
 
@@ -190,6 +217,7 @@ def _launch(writer: Writer, epilogue: Epilogue, written: tiles.Written, name: st
     y = writer.result()
     marks = {"a": of.left, "b": of.right, "y": y, "name": name, "block": written.block, "lead": of.lead}
     template = _HOST.replace("@sizes", of.sizes).replace("@shape", of.shape).replace("@grid", written.grid + of.batch)
+    template = template.replace("@before\n", written.before.lstrip("\n")).replace("@first", written.first)
     add_lines(writer, template, more=epilogue.arguments(y), **marks)
     return y
 
@@ -216,7 +244,8 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     tiling = writer.schedule.product.replace("tensor", "register64") or "rows"
     if tiling == AUTO:
         *lead, columns = writer.shape(node)
-        tiling = best_product(_count(lead), columns).replace("shared16", "rows")
+        size = Sizes(_count(lead), columns, writer.shape(node.args[0])[-1])
+        tiling = best_product(size, along_k=True).replace("shared16", "rows")
     p = tiles.Product(
         parameters="const float* x, const float* w, const float* b, float* y, int M, int N, int K",
         left=lambda m, k: f"x[{m} * K + {k}]",
@@ -224,17 +253,20 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         index="m * N + n",
         finish="if (b) acc += b[n];",
         b_by_rows=False,
+        arguments={"x": "@x", "w": "@w", **{name: name for name in "MNK"}},
     )
     axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
-    written = tiles.product(p, tiling, epilogue, axes)
+    written = _tiled(p, tiling, epilogue, axes)
     name = add_kernel(writer, "linear", written.text)
     y = writer.result()
     template = """
 M, N, K = @x.numel() // @x.shape[-1], @w.shape[0], @x.shape[-1]
 @y = torch.empty(*@x.shape[:-1], N, device=@x.device)
-kernels.@name[(@grid), @block](@x, @w, @b, @y, M, N, K@more)
+@before
+kernels.@name[(@grid), @block](@first@x, @w, @b, @y, M, N, K@more)
 """
-    template = template.replace("@grid", written.grid)
+    template = template.replace("@grid", written.grid).replace("@before\n", written.before.lstrip("\n"))
+    template = template.replace("@first", written.first)
     marks = {"x": x, "w": weight, "b": bias, "y": y, "name": name, "block": written.block}
     add_lines(writer, template, more=epilogue.arguments(y), **marks)
     return y

@@ -20,6 +20,10 @@ class Way:
 
     text: str
     launch: str
+    before: str = ""
+    """Lines of Python before the launch."""
+    first: str = ""
+    """Arguments before the convolution's own, with a comma after."""
 
 
 def _reach(rank: int, transposed: bool) -> tuple[str, str]:

@@ -12,6 +12,11 @@ PRODUCTS = (
     *("wide", "double64", "double128", "tensor"),
 )
 """The tilings of a product (see `tiles`), from the plainest to the best; `tensor` for 16-bit operands."""
+SPLITS = (
+    *("split1", "split64", "split128", "split192", "deep2", "deep4", "deep8"),
+    *("read1", "read64", "read128", "readdeep4"),
+)
+"""The tilings of float32 products on tensor cores (see `split_products`)."""
 CONVOLUTIONS = ("direct", "weights", "channels", "gemm16", "gemm32", "gemm64", "gemm128", "double64")
 """The ways to compute a convolution (see `convolution_ways`)."""
 POOLS = ("direct", "block")
@@ -19,8 +24,13 @@ POOLS = ("direct", "block")
 MEMORY = ("plain", "wide")
 """The ways to move data where memory is the limit: `wide` uses `kernelwright/memory.cuh` and its like."""
 AUTO = "auto"
-"""The way that suits the operator's own sizes, for products and convolutions (`best_product`, `best_conv`)."""
-NAMED = {"product": ("", *PRODUCTS, AUTO), "conv": (*CONVOLUTIONS, AUTO), "pool": POOLS, "memory": MEMORY}
+"""The way that suits the operator's own sizes, for products and convolutions (`cost`)."""
+NAMED = {
+    "product": ("", *PRODUCTS, *SPLITS, AUTO),
+    "conv": (*CONVOLUTIONS, *(way for way in SPLITS if "deep" not in way), AUTO),
+    "pool": POOLS,
+    "memory": MEMORY,
+}
 
 
 @dataclass(frozen=True)
@@ -108,23 +118,6 @@ _CHOICES = (
     Schedule(512, 1, thread_rows=True, tile=32),
     Schedule(256, 1, thread_rows=False, tile=16),
 )
-
-
-def best_product(rows: int, columns: int) -> str:
-    """Returns the tiling for a product with a result of given rows and columns; -1 for unknown sizes.
-
-    Large tiles pay where there are enough of them for a card with a hundred multiprocessors.
-    """
-    tiles = (max(rows, 1) // 64) * (max(columns, 1) // 64)
-    return "shared16" if rows > 0 and columns > 0 and tiles < 64 else "double64"
-
-
-def best_conv(channels: int, groups: int) -> str:
-    """Returns the way to compute a convolution of given output channels and groups; -1 for unknown numbers."""
-    each = channels // groups if channels > 0 and groups > 0 else 64
-    if groups > 1 and each < 16:
-        return "weights"
-    return "gemm128" if each >= 96 else "gemm64"
 
 
 def choices() -> list[Schedule]:

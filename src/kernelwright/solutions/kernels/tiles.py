@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelwright.solutions.kernels.stages import Epilogue
 
@@ -223,6 +223,10 @@ class Product:
     """True where neighbouring k of the left operand are adjacent in memory, False where neighbouring m are."""
     b_by_rows: bool = True
     """True where neighbouring n of the right operand are adjacent in memory, False where neighbouring k are."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Python text of each parameter, for further kernels that take some of them."""
+    batched: bool = False
+    """True where blockIdx.z counts `Z` products."""
 
 
 @dataclass(frozen=True)
@@ -252,30 +256,45 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Written:
-    """A kernel's text with `@name` still open, and its launch: a block's tile, its threads as Python text."""
+    """Kernels as text with `@name` still open, and the launch of the last: a block's tile, its threads as Python
+    text."""
 
     text: str
     rows: int
     columns: int
     block: str
+    """With a comma and the bytes of dynamic shared memory where the kernel needs any."""
+    split: int = 0
+    """Blocks that share a tile in a grid of one dimension; 0 for a grid over row tiles and column tiles."""
+    before: str = ""
+    """Lines of Python before the launch, with marks."""
+    first: str = ""
+    """Arguments before the product's own, with a comma after."""
+    batched: bool = False
+    """True where the grid's third size is a batch."""
 
     @property
     def grid(self) -> str:
-        """Python text of the grid over M and N."""
-        return f"(M + {self.rows - 1}) // {self.rows}, (N + {self.columns - 1}) // {self.columns}"
+        """Python text of the grid over M and N, without brackets; a batch follows as the third size."""
+        down, across = (f"(X + {n - 1}) // {n}" for n in (self.rows, self.columns))
+        down, across = down.replace("X", "M"), across.replace("X", "N")
+        if not self.split:
+            return f"{down}, {across}"
+        line = f"{down} * ({across})" + (f" * {self.split}" if self.split > 1 else "")
+        return f"{line}, 1" if self.batched else line
 
 
 def product(p: Product, tiling: str, epilogue: Epilogue, axes: Mapping[int, str]) -> Written:
     """Returns the kernel of a product in one of `schedule.PRODUCTS`, or `rows`: both operands lie by rows along k."""
     if tiling in ("naive", "rows"):
         text = NAIVE if tiling == "naive" else ROWS
-        return Written(_render(text, p, epilogue, axes), 16, 16, "(16, 16)")
+        return Written(rendered(text, p, epilogue, axes), 16, 16, "(16, 16)")
     if tiling.startswith("shared"):
         edge = int(tiling.removeprefix("shared"))
-        return Written(_render(SHARED, p, epilogue, axes, T=str(edge)), edge, edge, f"({edge}, {edge})")
+        return Written(rendered(SHARED, p, epilogue, axes, T=str(edge)), edge, edge, f"({edge}, {edge})")
     if tiling == "tensor":
         header = "cuda_fp16.h" if p.type == "__half" else "cuda_bf16.h"
-        return Written(_render(TENSOR, p, epilogue, axes, header=header, type=p.type), 64, 64, "256")
+        return Written(rendered(TENSOR, p, epilogue, axes, header=header, type=p.type), 64, 64, "256")
     s = SHAPES[tiling]
     double = tiling.startswith("double")
     marks = {
@@ -288,10 +307,11 @@ def product(p: Product, tiling: str, epilogue: Epilogue, axes: Mapping[int, str]
         "bn": f"i % {s.bn}" if p.b_by_rows else f"i / {s.bk}",
     }
     text = put(DOUBLE if double else REGISTER, multiply=_REGISTERS, results=_RESULTS)
-    return Written(_render(text, p, epilogue, axes, **marks), s.bm, s.bn, str(s.threads))
+    return Written(rendered(text, p, epilogue, axes, **marks), s.bm, s.bn, str(s.threads))
 
 
-def _render(text: str, p: Product, epilogue: Epilogue, axes: Mapping[int, str], **marks: str) -> str:
+def rendered(text: str, p: Product, epilogue: Epilogue, axes: Mapping[int, str], **marks: str) -> str:
+    """Fills in a kernel's operands, its epilogue and other marks; `@name` stays open."""
     text = re.sub(r"@left\[(.*?)\|(.*?)\]", lambda m: p.left(m[1], m[2]), text)
     text = re.sub(r"@right\[(.*?)\|(.*?)\]", lambda m: p.right(m[1], m[2]), text)
     marks = {"start": p.start, "finish": p.finish, **marks}

@@ -20,8 +20,10 @@ def of(root: Node, halves: bool) -> list[Schedule]:
     found: list[Schedule] = []
     if products:
         found += [Schedule(product=p) for p in PRODUCTS if p != "tensor" or halves]
+        found += [Schedule(product=p) for p in ("split1", "split64", "split128", "split192", "deep4", "deep8")]
     if convolutions:
         found += [Schedule(conv=way) for way in CONVOLUTIONS]
+        found += [Schedule(conv=way) for way in ("split1", "split64", "split128", "read1")]
         found += [Schedule(conv="direct", block=block) for block in (64, 128, 512)]
         found += [Schedule(conv="channels", block=128)]
     if products and convolutions:
