@@ -7,7 +7,7 @@ import pytest
 from machine_launch import launch, program
 
 from kernelwright import device
-from kernelwright.solutions.kernels.split_products import CHUNK_BYTES, SHAPES, SplitShape
+from kernelwright.solutions.kernels.split.products import CHUNK_BYTES, SHAPES, SplitShape
 
 TEXT = """
 #include <kernelwright/product.cuh>

@@ -10,11 +10,12 @@ import math
 from dataclasses import dataclass
 
 from kernelwright.solutions.kernels import convolution_ways as ways
-from kernelwright.solutions.kernels import split_convolutions, tiles
+from kernelwright.solutions.kernels import tiles
 from kernelwright.solutions.kernels import windows as win
-from kernelwright.solutions.kernels.cost import Windows, best_convolution
+from kernelwright.solutions.kernels.cost import ConvolutionSizes, best_convolution
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
 from kernelwright.solutions.kernels.schedule import AUTO
+from kernelwright.solutions.kernels.split import convolutions as split_convolutions
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable
@@ -260,7 +261,7 @@ def _steps_alike(writer: Writer, node: Node) -> bool:
     return all(1 in pair for pair in zip(strides, dilations, strict=True))
 
 
-def _windows(writer: Writer, node: Node) -> Windows:
+def _windows(writer: Writer, node: Node) -> ConvolutionSizes:
     """Returns the sizes of a convolution as far as the text gives them."""
     x, y = writer.shape(node.args[0]), writer.shape(node)
     rank, transposed = len(x) - 2, "transpose" in node.op
@@ -268,10 +269,10 @@ def _windows(writer: Writer, node: Node) -> Windows:
     size = argument(writer, node, "kernel_size") if node.text else tuple(writer.shape(node.args[1])[2:])
     window, strides = win.numbers(size, rank), win.numbers(_option(writer, node, "stride", 1), rank)
     if not isinstance(groups, int) or window is None or strides is None or min(*x, *y, groups) < 1:
-        return Windows(-1, -1, -1, -1, -1, -1)
+        return ConvolutionSizes(-1, -1, -1, -1, -1, -1)
     places = math.prod(-(-k // s) for k, s in zip(window, strides, strict=True)) if transposed else math.prod(window)
     outputs, inputs = (math.prod((shape[0], *shape[2:])) for shape in (y, x))
-    return Windows(y[1] // groups, x[1] // groups, groups, places, outputs, inputs)
+    return ConvolutionSizes(y[1] // groups, x[1] // groups, groups, places, outputs, inputs)
 
 
 def _way(c: Convolution, conv: str, block: int, parameters: str, epilogue: Epilogue) -> ways.Way:

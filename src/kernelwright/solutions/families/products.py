@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.solutions.families.views import order
-from kernelwright.solutions.kernels import split_products, tiles
-from kernelwright.solutions.kernels.cost import Sizes, best_product
+from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels.cost import ProductSizes, best_product
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
 from kernelwright.solutions.kernels.schedule import AUTO
+from kernelwright.solutions.kernels.split import products as split_products
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read import shaped_lowering  # noqa: F401
 from kernelwright.solutions.read.declared import Declared, Shape
@@ -84,14 +85,14 @@ def _count(extents: Sequence[int]) -> int:
     return math.prod(extents) if min(extents, default=1) > 0 else -1
 
 
-def _sizes(a: Shape, b: Shape) -> Sizes:
+def _sizes(a: Shape, b: Shape) -> ProductSizes:
     """Returns the sizes of a product as its kernels take them."""
     rows = a[-2] if len(a) > 1 else 1
     columns = b[-1] if len(b) > 1 else 1
     if len(b) <= 2:
-        return Sizes(_count(a[:-1]), columns, a[-1])
+        return ProductSizes(_count(a[:-1]), columns, a[-1])
     batch = tuple(max(p, q) for p, q in zip(a[:-2], b[:-2], strict=False)) if len(a) == len(b) else b[:-2]
-    return Sizes(rows, columns, a[-1], _count(batch))
+    return ProductSizes(rows, columns, a[-1], _count(batch))
 
 
 def _tiling(writer: Writer, a: Operand, b: Operand) -> str:
@@ -244,7 +245,7 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     tiling = writer.schedule.product.replace("tensor", "register64") or "rows"
     if tiling == AUTO:
         *lead, columns = writer.shape(node)
-        size = Sizes(_count(lead), columns, writer.shape(node.args[0])[-1])
+        size = ProductSizes(_count(lead), columns, writer.shape(node.args[0])[-1])
         tiling = best_product(size, along_k=True).replace("shared16", "rows")
     p = tiles.Product(
         parameters="const float* x, const float* w, const float* b, float* y, int M, int N, int K",

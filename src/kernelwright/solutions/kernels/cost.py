@@ -1,7 +1,7 @@
 """Estimates the time of ways to compute products and convolutions, so that a schedule's `auto` takes the fastest.
 
-The estimate is that of a card with `Card`'s ceilings: waves of blocks, each with a fixed cost and a cost a chunk of 64
-k; passes that pack operands and the output at the memory's speed; launches. Times are in microseconds. Sizes that the
+The estimate is that of a card with `CardCosts` ceilings: waves of blocks, each with a fixed cost and a cost a chunk of 64
+k; passes that pack operands and the output at the memory's speed; launches. Times are in microseconds. ProductSizes that the
 text does not give are -1, for which no estimate is made.
 """
 
@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelwright.solutions.kernels.split_products import SHAPES, SplitShape
+from kernelwright.solutions.kernels.split.products import SHAPES, SplitShape
 
 
 @dataclass(frozen=True)
-class Card:
-    """What a card can do; the numbers are measured (`docs/tile_library.md`)."""
+class CardCosts:
+    """A card's measured speeds (`docs/tile_library.md`)."""
 
     processors: int = 132
     bytes: float = 3.2e6
@@ -36,11 +36,11 @@ class Card:
     """The same for one result a thread (`shared16`)."""
 
 
-H200 = Card()
+H200 = CardCosts()
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProductSizes:
     """A product's sizes: rows, columns, summed length, products of a batch."""
 
     m: int
@@ -53,7 +53,7 @@ class Sizes:
         return min(self.m, self.n, self.k, self.batch) > 0
 
 
-def split_time(size: Sizes, shape: SplitShape, copy: float = 0.0, card: Card = H200) -> float:
+def split_time(size: ProductSizes, shape: SplitShape, copy: float = 0.0, card: CardCosts = H200) -> float:
     """Returns the time of the product kernel alone. `copy`: the time that a block's last warpgroup takes to bring 128
     columns by 64 k into shared memory; it copies while the others multiply."""
     blocks = math.ceil(size.m / shape.rows) * math.ceil(size.n / shape.columns) * shape.split * size.batch
@@ -65,7 +65,7 @@ def split_time(size: Sizes, shape: SplitShape, copy: float = 0.0, card: Card = H
     return max(waves * each, 4 * size.m * size.n * size.batch / card.bytes)
 
 
-def product_times(size: Sizes, along_k: bool = False, card: Card = H200) -> Mapping[str, float]:
+def product_times(size: ProductSizes, along_k: bool = False, card: CardCosts = H200) -> Mapping[str, float]:
     """Returns the estimated time of each tiling. `along_k`: neighbouring k of the right operand are adjacent."""
     flops = 2.0 * size.m * size.n * size.k * size.batch
     floor = 4 * size.batch * (size.m * size.k + size.k * size.n + size.m * size.n) / card.bytes
@@ -83,7 +83,7 @@ def product_times(size: Sizes, along_k: bool = False, card: Card = H200) -> Mapp
     return found
 
 
-def best_product(size: Sizes, along_k: bool = False, card: Card = H200) -> str:
+def best_product(size: ProductSizes, along_k: bool = False, card: CardCosts = H200) -> str:
     """Returns the tiling with the least estimated time; `double64` where a size is unknown."""
     if not size.known:
         return "double64"
@@ -92,7 +92,7 @@ def best_product(size: Sizes, along_k: bool = False, card: Card = H200) -> str:
 
 
 @dataclass(frozen=True)
-class Windows:
+class ConvolutionSizes:
     """A convolution's sizes: output channels and input channels of a group, groups, places of the window that a result
     reads, output and input places of all images."""
 
@@ -108,7 +108,7 @@ class Windows:
         return min(self.out, self.channels, self.groups, self.places, self.outputs, self.inputs) > 0
 
 
-def convolution_times(size: Windows, most_places: int, card: Card = H200) -> Mapping[str, float]:
+def convolution_times(size: ConvolutionSizes, most_places: int, card: CardCosts = H200) -> Mapping[str, float]:
     """Returns the estimated time of each way. The `read` ways tell at most `most_places` places apart."""
     summed = size.channels * size.places
     flops = 2.0 * size.out * size.groups * size.outputs * summed
@@ -122,7 +122,7 @@ def convolution_times(size: Windows, most_places: int, card: Card = H200) -> Map
         if shape.split > 1 or shape.computed and size.places > most_places:
             continue
         chunks = math.ceil(summed / 64) if shape.computed else size.places * math.ceil(size.channels / 64)
-        product = Sizes(size.out, size.outputs, 64 * chunks, size.groups)
+        product = ProductSizes(size.out, size.outputs, 64 * chunks, size.groups)
         weights = 8 * size.out * size.groups * 64 * chunks / card.bytes
         if shape.computed:
             found[way] = split_time(product, shape, card.compute, card) + weights + 3 * card.launch
@@ -132,7 +132,7 @@ def convolution_times(size: Windows, most_places: int, card: Card = H200) -> Map
     return found
 
 
-def best_convolution(size: Windows, most_places: int, card: Card = H200) -> str:
+def best_convolution(size: ConvolutionSizes, most_places: int, card: CardCosts = H200) -> str:
     """Returns the way with the least estimated time; `gemm64` where a size is unknown."""
     if not size.known:
         return "gemm64"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kernelwright.solutions.kernels import tiles
 from kernelwright.solutions.kernels import windows as win
-from kernelwright.solutions.kernels.split_products import CHUNK_BYTES, SHAPES
+from kernelwright.solutions.kernels.split.products import CHUNK_BYTES, SHAPES
 from kernelwright.solutions.kernels.stages import Epilogue
 
 WAYS = tuple(name for name, shape in SHAPES.items() if shape.split == 1)
@@ -138,7 +138,7 @@ kernels.@name_taps[(k_chunks + 3) // 4, 256](@taps_arguments, taps, k_chunks * 6
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitKernels:
     """The kernels of a convolution, the lines before its launch, the launch's configuration and first arguments."""
 
     text: str
@@ -149,7 +149,7 @@ class Split:
 
 def convolution(
     rank: int, transposed: bool, way: str, parameters: str, epilogue: Epilogue, axes: Mapping[int, str]
-) -> Split:
+) -> SplitKernels:
     """Returns a convolution in one of `WAYS`. `parameters` are the direct kernel's; a transposed convolution has
     stride 1 or dilation 1."""
     s, marks = SHAPES[way], _marks(rank, transposed)
@@ -198,7 +198,7 @@ def convolution(
     plane = plane if transposed else " * ".join(win.names(rank, "O"))
     tiles_m = f"((O // @groups + {s.rows - 1}) // {s.rows})"
     grid = f"({tiles_m} * ((N * {plane} + {s.columns - 1}) // {s.columns}), 1, products)"
-    return Split(text, before, f"{grid}, {s.threads}, {s.shared}", first)
+    return SplitKernels(text, before, f"{grid}, {s.threads}, {s.shared}", first)
 
 
 def _used(kernel: str, parameters: str) -> list[str]:
