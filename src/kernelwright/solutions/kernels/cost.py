@@ -1,8 +1,8 @@
 """Estimates the time of ways to compute products and convolutions, so that a schedule's `auto` takes the fastest.
 
-The estimate is that of a card with `CardCosts` ceilings: waves of blocks, each with a fixed cost and a cost a chunk of 64
-k; passes that pack operands and the output at the memory's speed; launches. Times are in microseconds. ProductSizes that the
-text does not give are -1, for which no estimate is made.
+The estimate rests on a card's measured speeds (`CardCosts`): waves of blocks, each with a fixed cost and a cost for each
+chunk of 64 k; passes that pack operands and the output at the memory's speed; launches. Times are in microseconds. Sizes
+that the text does not give are -1, for which no estimate is made.
 """
 
 from __future__ import annotations

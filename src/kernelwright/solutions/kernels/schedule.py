@@ -16,7 +16,7 @@ SPLITS = (
     *("split1", "split64", "split128", "split192", "deep2", "deep4", "deep8"),
     *("read1", "read64", "read128", "readdeep4"),
 )
-"""The tilings of float32 products on tensor cores (see `split_products`)."""
+"""The tilings of float32 products on tensor cores (see `split.products`)."""
 CONVOLUTIONS = ("direct", "weights", "channels", "gemm16", "gemm32", "gemm64", "gemm128", "double64")
 """The ways to compute a convolution (see `convolution_ways`)."""
 POOLS = ("direct", "block")
