@@ -1,7 +1,7 @@
 """Estimates the time of ways to compute products and convolutions, so that a schedule's `auto` takes the fastest.
 
-The estimate rests on a card's measured speeds (`CardCosts`): waves of blocks, each with a fixed cost and a cost for each
-chunk of 64 k; passes that pack operands and the output at the memory's speed; launches. Times are in microseconds. Sizes
+The estimate rests on a card's measured speeds (`CardCosts`): waves of blocks, each with a fixed cost and one for each
+chunk of 64 k; packing and output at the speed of memory; launches. Times are in microseconds. Sizes
 that the text does not give are -1, for which no estimate is made.
 """
 
