@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.errors import ConfigError
+from kernelwright.prompts import cuda_scan
 from kernelwright.prompts.spans import cuda_spans, thought_mask, token_mask
 
 DATA = Path(__file__).parents[2] / "src" / "kernelwright" / "data" / "candidates"
@@ -381,3 +382,30 @@ def test_no_text_takes_long(piece: str, before: str) -> None:
     started = time.process_time()
     cuda_spans(before + "__global__ void k() {" + piece * 1500)
     assert time.process_time() - started < 5
+
+
+ENDLESS = ["#/*", "#/**", '"/*', "#include <", "# include<a", "a /*", "#if /*\n", 'R"(', "<think>", "#define A(/*"]
+"""What begins and does not end, over and over."""
+
+
+@pytest.mark.parametrize("piece", ENDLESS)
+def test_the_parser_reads_a_text_twice_as_long_in_twice_the_steps(monkeypatch: pytest.MonkeyPatch, piece: str) -> None:
+    parser = cuda_scan._parser()
+    asked = 0
+
+    class Counting:
+        def parse(self, data: bytes) -> Any:
+            def part(offset: int, _point: object) -> bytes:
+                nonlocal asked
+                asked += 1
+                return data[offset : offset + 8]
+
+            return parser.parse(part)
+
+    monkeypatch.setattr(cuda_scan, "_parser", Counting)
+    steps = []
+    for count in (400, 800):
+        asked = 0
+        cuda_spans("__global__ void k() {}\n" + piece * count)
+        steps.append(asked)
+    assert steps[1] <= 2.5 * max(steps[0], 100)

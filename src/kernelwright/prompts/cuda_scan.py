@@ -68,6 +68,7 @@ _LITERALS = ("string_literal", "raw_string_literal")
 _RAW = re.compile(rb'\w*R"([^()\\\s]*)\(')
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _ESCAPED = {b"n": b" \n", b"t": b"  ", b"r": b"  "}
+_INCLUDED = re.compile(rb"(#[ \t]*include[ \t]*)<")
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = {close: open_ for open_, close in _OPENING.items()}
 _BOUNDARIES = (";", "{", "}")
@@ -158,7 +159,7 @@ def _inside(token: CudaToken, data: bytes) -> tuple[int, int, bool]:
 
 def _tokens(data: bytes) -> Iterator[CudaToken]:
     """Yields the source's tokens in order, without comments; a literal or a directive is one token."""
-    stack: list[Node] = [_parser().parse(data).root_node]
+    stack: list[Node] = [_parser().parse(_closed(data)).root_node]
     while stack:
         node = stack.pop()
         if node.type == "comment" or not data[node.start_byte : node.end_byte].strip():
@@ -174,6 +175,18 @@ def _tokens(data: bytes) -> Iterator[CudaToken]:
             )
         else:
             stack.extend(reversed(node.children))
+
+
+def _closed(data: bytes) -> bytes:
+    """Replaces by a blank what opens a comment or an included name without an end: the parser would seek each end
+    anew."""
+    last = data.rfind(b"*/") + 2 if b"*/" in data else 0
+    data = data[:last] + data[last:].replace(b"/*", b"/ ")
+    lines = data.split(b"\n") if b"<" in data else []
+    for number, line in enumerate(lines):
+        rest = line.rfind(b">") + 1
+        lines[number] = line[:rest] + _INCLUDED.sub(rb"\1 ", line[rest:])
+    return b"\n".join(lines) if lines else data
 
 
 def _named(tokens: Sequence[CudaToken]) -> list[CudaToken]:

@@ -105,9 +105,11 @@ def thought_mask(text: str, offsets: Sequence[tuple[int, int]]) -> NDArray[np.bo
 
 def _without_thoughts(text: str) -> str:
     """Replaces reasoning by blanks, so that offsets stay the same."""
+    out, position = [], 0
     for start, end in reasoning(text):
-        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
-    return text
+        out += [text[position:start], re.sub(r"[^\n]", " ", text[start:end])]
+        position = end
+    return "".join([*out, text[position:]])
 
 
 def _sources(text: str) -> Iterator[tuple[int, int, bool]]:

@@ -111,10 +111,12 @@ def expand_parameter_macros(source: str) -> str:
     tokens = tokenize(source)
     macros = _defined_once(tokens)
     out: list[str] = []
-    position, end = 0, -1
+    position, end, declared = 0, -1, 0
     for k, token in enumerate(tokens):
-        if token.text == "__global__" and (opening := read_chunk(tokens, k, len(tokens)).parens) is not None:
-            end = max(end, matching(tokens, opening, len(tokens)))
+        if token.text == "__global__" and k >= declared:
+            chunk = read_chunk(tokens, k, len(tokens))
+            declared = chunk.stop
+            end = end if chunk.parens is None else max(end, matching(tokens, chunk.parens, len(tokens)))
         macro = macros.get(token.text) if token.kind == "word" and k < end and token.start >= position else None
         called = k + 1 < len(tokens) and tokens[k + 1].text == "("
         if macro is None or (macro.parameters is not None and not called):
@@ -140,32 +142,38 @@ def without_dead_code(source: str) -> str:
     if not re.search(r"#\s*if\s+(?:\d|false|true)", source):
         return source
     directives = [token for token in tokenize(source) if token.kind == "directive"]
+    dead: list[tuple[int, int]] = []
+    for k, marks in _branches(directives).items():
+        known = _IF.fullmatch(directives[k].text)
+        if known is not None and (branch := _dead(marks, dead_first=known[1] in ("0", "false"))) is not None:
+            dead.append((branch[0].end, branch[1].start))
     out: list[str] = []
     position = 0
-    for k, token in enumerate(directives):
-        known = _IF.fullmatch(token.text)
-        if known is None or token.start < position:
-            continue
-        first, last = _branch(directives, k, dead_first=known[1] in ("0", "false"))
-        if first is not None and last is not None:
-            out += [source[position : first.end], blank(source[first.end : last.start])]
-            position = last.start
+    for first, last in sorted(dead):
+        if first >= position:
+            out += [source[position:first], blank(source[first:last])]
+            position = last
     return "".join([*out, source[position:]])
 
 
-def _branch(directives: list[Token], k: int, dead_first: bool) -> tuple[Token | None, Token | None]:
-    """Returns the directives around the dead branch of `directives[k]`; (None, None) if there is none."""
-    depth, marks = 0, [directives[k]]
-    for token in directives[k + 1 :]:
-        word = re.sub(r"^#\s*", "", token.text)
-        if depth == 0 and word.startswith(("else", "elif", "endif")):
-            marks.append(token)
-        if word.startswith("endif"):
-            depth -= 1
-        elif word.startswith("if"):
-            depth += 1
-        if depth < 0:
-            break
+def _branches(directives: list[Token]) -> dict[int, list[Token]]:
+    """Returns for each `#if`, by its number, the directives of its own: itself, its branches and its end."""
+    marks: dict[int, list[Token]] = {}
+    open_: list[int] = []
+    for k, token in enumerate(directives):
+        word = token.text.lstrip("# \t")
+        if word.startswith("if"):
+            marks[k] = [token]
+            open_.append(k)
+        elif word.startswith(("else", "elif", "endif")) and open_:
+            marks[open_[-1]].append(token)
+            if word.startswith("endif"):
+                open_.pop()
+    return marks
+
+
+def _dead(marks: list[Token], dead_first: bool) -> tuple[Token, Token] | None:
+    """Returns the directives around a dead branch, if there is one."""
     if dead_first:
-        return (marks[0], marks[1]) if len(marks) > 1 else (None, None)
-    return (marks[1], marks[-1]) if len(marks) > 2 else (None, None)
+        return (marks[0], marks[1]) if len(marks) > 1 else None
+    return (marks[1], marks[-1]) if len(marks) > 2 else None

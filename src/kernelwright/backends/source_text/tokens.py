@@ -1,7 +1,8 @@
 """Tokenizes C++ for the splitter.
 
 Strings, raw strings, character literals, comments and preprocessor directives are single tokens, so that braces and
-launches inside them are never mistaken for code. Callers compute line numbers from token offsets.
+launches inside them are never mistaken for code. A comment or raw string without an end takes the rest of the text, so
+that its end is sought once. Callers compute line numbers from token offsets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\f\v]+|\\\r?\n)
     |(?P<newline>\n)
     |(?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
-    |(?P<raw>(?:u8|[uUL])?R"(?P<fence>[^()\\\s]{0,16})\(.*?\)(?P=fence)")
+    |(?P<raw>(?:u8|[uUL])?R"(?P<fence>[^()\\\s]{0,16})\(.*?(?:\)(?P=fence)"|\Z))
     |(?P<string>(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*")
     |(?P<char>(?:u8|[uUL])?'(?:[^'\\\n]|\\.)+')
     |(?P<number>\.?\d(?:[eEpP][+-]|'\w|[\w.])*)
@@ -24,7 +25,7 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _LINE = re.compile(r"^[ \t]*#[ \t]*line[ \t]+(\d{1,10})\b(?:[ \t]+\"([^\"\n]*)\")?[^\n]*\n", re.MULTILINE)
-_DIRECTIVE = re.compile(r"#(?:\\\r?\n|/\*.*?\*/|//[^\n]*|[^\n\\/]|\\|/)*", re.DOTALL)
+_DIRECTIVE = re.compile(r"#(?:\\\r?\n|/\*.*?(?:\*/|\Z)|//[^\n]*|[^\n\\/]|\\|/)*", re.DOTALL)
 
 
 class Token(NamedTuple):
