@@ -101,10 +101,18 @@ struct Column {
     using type = T;
     const T* p;
     int cols;
-    template <int N> __device__ bool packs() const { return even<N>(p) && cols % N == 0; }
+    template <int N> __device__ bool packs() const { return true; }
     __device__ T one(long long i) const { return p[remainder(i, cols)]; }
     template <int N> __device__ Pack<T, N> pack(long long i) const {
-        return *reinterpret_cast<const Pack<T, N>*>(p + remainder(i, cols));
+        int j = remainder(i, cols);
+        if (cols % N == 0 && even<N>(p)) return *reinterpret_cast<const Pack<T, N>*>(p + j);
+        Pack<T, N> r;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            r.at[k] = p[j];
+            if (++j == cols) j = 0;
+        }
+        return r;
     }
 };
 
@@ -139,10 +147,15 @@ struct Gap {
     using type = T;
     const T* p;
     int outer, inner;
-    template <int N> __device__ bool packs() const { return even<N>(p) && inner % N == 0; }
-    __device__ T one(long long i) const { return p[quotient(i, outer) * inner + remainder(i, inner)]; }
+    template <int N> __device__ bool packs() const { return true; }
+    __device__ long long place(long long i) const { return quotient(i, outer) * inner + remainder(i, inner); }
+    __device__ T one(long long i) const { return p[place(i)]; }
     template <int N> __device__ Pack<T, N> pack(long long i) const {
-        return *reinterpret_cast<const Pack<T, N>*>(p + quotient(i, outer) * inner + remainder(i, inner));
+        if (inner % N == 0 && even<N>(p)) return *reinterpret_cast<const Pack<T, N>*>(p + place(i));
+        Pack<T, N> r;
+#pragma unroll
+        for (int k = 0; k < N; k++) r.at[k] = one(i + k);
+        return r;
     }
 };
 

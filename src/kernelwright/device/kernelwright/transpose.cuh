@@ -72,9 +72,15 @@ struct Swapped {
         const int t = up - o * second;
         return ((o * first + s) * second + t) * last + e;
     }
-    template <int N> __device__ bool packs() const { return even<N>(p) && last % N == 0; }
+    template <int N> __device__ bool packs() const { return true; }
     __device__ T one(long long i) const { return p[place(i)]; }
-    template <int N> __device__ Pack<T, N> pack(long long i) const { return load<T, N>(p + place(i)); }
+    template <int N> __device__ Pack<T, N> pack(long long i) const {
+        if (last % N == 0 && even<N>(p)) return load<T, N>(p + place(i));
+        Pack<T, N> r;
+#pragma unroll
+        for (int k = 0; k < N; k++) r.at[k] = one(i + k);
+        return r;
+    }
 };
 template <class T>
 __device__ Swapped<T> swapped(const T* p, int first, int second, int last) { return {p, first, second, last}; }

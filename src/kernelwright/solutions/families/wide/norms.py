@@ -142,7 +142,7 @@ def _batch(writer: Writer, node: Node, parts: Parts, epilogue: Epilogue) -> str:
     """Adds the three kernels of batch norm over several dimensions."""
     shape = writer.shape(node)
     x, y = writer.tensor(node.args[0]), writer.result()
-    layout = wide.contiguous_layout(_count(shape[2:]), 1)
+    layout = wide.contiguous_layout(min(_count(shape[2:]), 4096), 1)  # what is read once needs no room in registers
     bounds, head, block = _reading(layout, "rows, n, x")
     element = _result(epilogue, f"(v - mean) * scale{' + bias[c]' if parts.bias else ''}", "")
     weight, bias = _pointers(Parts(parts.weight, None, "")), _pointers(Parts(None, parts.bias, ""))

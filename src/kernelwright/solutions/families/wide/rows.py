@@ -341,11 +341,12 @@ extern "C" __global__ void {last}({pointers}const float* parts, float* y, int ro
         out, dtype = ("long long", ", dtype=torch.int64") if writer.kind(group.root) == "long" else ("float", "")
         parameters = f"{pointers}{out}* y, {'int n, int inner' if self.inner else 'long long rows, int n'}{numbers}"
         body = "\n".join(self.text)
+        if re.search(r"\brow\b", body):
+            head += "\n    long long row = r.row;"
         writer.kernel(INCLUDE)
         writer.kernel(f"""
 extern "C" __global__ void {bounds}{name}({parameters}) {{
 {head}
-    long long row = r.row;
 {body}
 }}
 """)
