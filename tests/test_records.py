@@ -31,14 +31,14 @@ class Found:
 
     @property
     def has_figures(self) -> bool:
-        """Tells whether at least half of the rows have a figure: a digit outside of code and links in a further column,
-        or a first column that is a number."""
+        """Tells whether at least half of the rows have a figure: a number outside of code and links in a further column,
+        or a first column that is a number. `TF32` is a name."""
         return 2 * sum(map(_has_figure, self.rows)) >= len(self.rows)
 
 
 def _has_figure(row: tuple[str, ...]) -> bool:
     first, *others = (_NOT_TEXT.sub("", cell) for cell in row)
-    return bool(re.fullmatch(r"\d[\d.,]* ?%?", first)) or any(re.search(r"\d", cell) for cell in others)
+    return bool(re.fullmatch(r"\d[\d.,]* ?%?", first)) or any(re.search(r"(?<![A-Za-z_\d])\d", cell) for cell in others)
 
 
 def cells(line: str) -> tuple[str, ...]:
