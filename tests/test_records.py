@@ -31,7 +31,7 @@ class Found:
 
     @property
     def has_figures(self) -> bool:
-        """Tells whether at least half of the rows have a figure: a number outside of code and links in a further column,
+        """Tells whether at least half of the rows have a figure: a number outside of code and links in a later column,
         or a first column that is a number. `TF32` is a name."""
         return 2 * sum(map(_has_figure, self.rows)) >= len(self.rows)
 
