@@ -74,10 +74,25 @@ def test_no_tensor_is_converted(evaluator: Evaluator, name: str) -> None:
     assert judged(evaluator, WHOLLY[name], text) == ("correct", "")
 
 
-@pytest.mark.parametrize("name", ["softmax over a norm", "cumulative sum", "tensor cores"])
+ROWS = {
+    "softmax over a norm": task("torch.softmax(self.layer(a), dim=-1) + b", TWO, "nn.LayerNorm(70, KIND)"),
+    "middle dimension": task("torch.mean(a, dim=1) * 2", IMAGES),
+    "place": task("torch.argmax(a * b, dim=1)", TWO),
+}
+"""Tasks whose rows are read by the headers of the tile library."""
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_read_in_place(evaluator: Evaluator, name: str) -> None:
+    text = write(ROWS[name], TUNED)
+    assert "kw::rows" in text or "kw::columns" in text
+    assert not _CONVERSION.search(text.partition("def forward")[2]), text
+    assert judged(evaluator, ROWS[name], text) == ("correct", "")
+
+
+@pytest.mark.parametrize("name", ["cumulative sum", "tensor cores"])
 def test_what_must_be_converted_stays_right(evaluator: Evaluator, name: str) -> None:
     source = {
-        "softmax over a norm": task("torch.softmax(self.layer(a), dim=-1)", TWO, "nn.LayerNorm(70, KIND)"),
         "cumulative sum": task("torch.cumsum(a, dim=1)", TWO),
         "tensor cores": task("self.layer(a)", TWO, "nn.Linear(70, 50, KIND)"),
     }[name]

@@ -291,11 +291,25 @@ def _only_read(body: str, name: str) -> bool:
     """Tells whether a kernel uses a pointer, and pointers that begin at it, to read elements alone."""
     plain = rf"(?<![\w.&]){name}\[|{_OPERANDS}{name}\b|\bif \({name}\)|(?<![\w.*&]){name} (?:\?|&&) "
     plain += rf"|(?m:^ +{name} \+= )|\bconst float\* (?!{name}\b)\w+ = {name}(?= \+|;)"
-    if _uses(body, name) != len(re.findall(plain, body)) or re.search(rf"&\s*{name}\[", body):
+    if _uses(body, name) != len(re.findall(plain, body)) + _of_rows(body, name) or re.search(rf"&\s*{name}\[", body):
         return False
     if re.search(rf"\b{name}\[[^;\n]*\] (?:[-+*/]?=) ", body):
         return False
     return all(_only_read(_after(body, p), p) and body.count(f"float* {p} ") == 1 for p in _pointers(body, name))
+
+
+def _of_rows(body: str, name: str) -> int:
+    """Returns how often a kernel gives a pointer to the rows of `reduce.cuh`, which take elements of any type."""
+    made = re.findall(r"\bauto r = kw::(?:rows|columns)<[\d, ]+>\(\w+, \w+(.*)\);", body)
+    tails = list(made)
+    for call in re.finditer(r"\br\.\w+\(", body) if made else ():
+        depth, k = 1, call.end()
+        while k < len(body) and depth:
+            depth += {"(": 1, ")": -1}.get(body[k], 0)
+            k += 1
+        _, brace, tail = body[call.end() : k].rpartition("}")
+        tails.append(tail if brace else "")
+    return sum(_uses(tail, name) for tail in tails)
 
 
 def _after(body: str, pointer: str) -> str:
@@ -312,7 +326,9 @@ def _only_stored(body: str, name: str) -> bool:
             depth += {"[": 1, "]": -1}.get(body[k], 0)
             k += 1
         stores += re.match(r" = ", body[k:]) is not None
-    return _uses(body, name) == stores + len(re.findall(rf"{_RESULTS}{name},|(?m:^ +{name} \+= )", body))
+    return _uses(body, name) == stores + len(
+        re.findall(rf"{_RESULTS}{name},|\br\.store\({name},|(?m:^ +{name} \+= )", body)
+    )
 
 
 def _uses(body: str, name: str) -> int:

@@ -126,17 +126,17 @@ __device__ T cluster_reduce(T v, Op op, int slot) {
 
 // A row of n values, a share of it in each thread. `Across`: elements lie `inner` apart; a warp holds 32 neighbouring
 // rows, a lane one of them, and `Threads` warps share their elements.
-template <int Threads, int Packs, int Cluster, int Operands, bool Across>
+template <int Threads, int Packs, int Cluster, bool Across, class... Held>
 struct Row {
+    static constexpr int Operands = sizeof...(Held);
     static constexpr int ITEMS = 4 * Packs, WIDTH = Threads * Cluster, CHUNK = WIDTH * ITEMS;
     long long row, base;
     int n, inner, limit, chunks, first, step, slot = 0;
     bool exists, wide;
-    const float* from[Operands ? Operands : 1] = {};
+    const void* from[Operands ? Operands : 1] = {};
     float held[Operands ? Operands : 1][ITEMS];
 
-    template <class... P>
-    __device__ Row(long long rows, int count, int apart, const P*... p) : n(count), inner(apart), step(WIDTH) {
+    __device__ Row(long long rows, int count, int apart, const Held*... p) : n(count), inner(apart), step(WIDTH) {
         if constexpr (Across) {
             const int tiles = (inner + 31) / 32, column = blockIdx.x % tiles * 32 + threadIdx.x % 32;
             const long long outer = blockIdx.x / tiles;
@@ -186,23 +186,27 @@ struct Row {
     }
 
     __device__ void fetch(int chunk) {
+        int o = 0;
+        (fetch_one<Held>(o++, chunk), ...);
+    }
+
+    template <class T>
+    __device__ __forceinline__ void fetch_one(int o, int chunk) {
+        const T* p = static_cast<const T*>(from[o]);
+        if (wide) {
 #pragma unroll
-        for (int o = 0; o < Operands; o++) {
-            if (wide) {
+            for (int k = 0; k < ITEMS; k += 4) {
+                const int j = place(chunk, k);
+                Pack<T, 4> v = {};
+                if (j < limit) v = chunks == 1 ? load<T, 4>(p + j) : Kept<T>{p}.template pack<4>(j);
 #pragma unroll
-                for (int k = 0; k < ITEMS; k += 4) {
-                    const int j = place(chunk, k);
-                    Pack<float, 4> v = {};
-                    if (j < limit) v = chunks == 1 ? load<float, 4>(from[o] + j) : Kept<float>{from[o]}.pack<4>(j);
+                for (int e = 0; e < 4; e++) held[o][k + e] = v.at[e];
+            }
+        } else {
 #pragma unroll
-                    for (int e = 0; e < 4; e++) held[o][k + e] = v.at[e];
-                }
-            } else {
-#pragma unroll
-                for (int k = 0; k < ITEMS; k++) {
-                    const int j = place(chunk, k);
-                    held[o][k] = j < limit ? from[o][Across ? (long long)j * inner : j] : 0.0f;
-                }
+            for (int k = 0; k < ITEMS; k++) {
+                const int j = place(chunk, k);
+                held[o][k] = j < limit ? p[Across ? (long long)j * inner : j] : 0.0f;
             }
         }
     }
@@ -389,14 +393,14 @@ struct Row {
 
 // Threads of a row, packs of a thread, blocks of a row; the tensors' rows are read at once.
 template <int Threads, int Packs, int Cluster = 1, class... P>
-__device__ Row<Threads, Packs, Cluster, sizeof...(P), false> rows(long long count, int n, const P*... p) {
+__device__ Row<Threads, Packs, Cluster, false, P...> rows(long long count, int n, const P*... p) {
     return {count, n, 1, p...};
 }
 
 // Rows whose elements lie `inner` apart: blocks of 32 * Warps threads, ceil(inner / 32) of them for each `n * inner`
 // elements; a thread holds 4 * Packs elements of one row.
 template <int Warps, int Packs, class... P>
-__device__ Row<Warps, Packs, 1, sizeof...(P), true> columns(int n, int inner, const P*... p) {
+__device__ Row<Warps, Packs, 1, true, P...> columns(int n, int inner, const P*... p) {
     return {0, n, inner, p...};
 }
 
