@@ -157,3 +157,9 @@ def test_a_candidate_with_a_header_is_correct(form: str, kernelwright: Command, 
     (tmp_path / "candidate.py").write_text(text)
     done = kernelwright("eval", str(tmp_path / "task.py"), str(tmp_path / "candidate.py"))
     assert done.stdout.startswith("correct"), done.stdout + done.stderr
+
+
+def test_all_headers_can_be_included_in_one_text() -> None:
+    includes = "\n".join(f"#include <{name}>" for name in device.names())
+    result = compile_ptx(device.inlined(f'{includes}\nextern "C" __global__ void f(float* y) {{ y[0] = 1.0f; }}'))
+    assert result.ok, result.log

@@ -14,6 +14,7 @@
 // launched with four blocks a row. With several blocks along y of the grid each row is cut into as many parts, whose
 // results the caller combines. `kw::columns` reads rows whose elements lie `inner` apart.
 #pragma once
+#include <kernelwright/pipeline.cuh>
 #include <kernelwright/memory.cuh>
 
 namespace kw {
@@ -98,9 +99,6 @@ __device__ inline unsigned cluster_rank() {
     unsigned rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
-}
-__device__ inline void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // The value that another block of the cluster holds at the same place of its shared memory.
