@@ -73,6 +73,8 @@ CASES = {
     "rms norm": task("F.rms_norm(x, (300,)) * z", "9, 300", "300"),
     "rms norm of channels": task("x / torch.sqrt((x * x).mean(dim=1, keepdim=True) + 1e-5)", "3, 20, 9, 11"),
     "a row's factor": task("torch.softmax(x * z, dim=1)", "9, 70", "9, 1"),
+    "a row's late factor": task("torch.softmax(x, dim=1) * z", "9, 70", "9, 1"),
+    "one late factor": task("F.layer_norm(x, (32,)) * z", "6, 32", "1"),
     "a channel's factor": task("(x * z).sum(dim=(2, 3))", "3, 5, 9, 8", "5, 1, 1"),
     "a masked softmax": task("torch.softmax(torch.where(z > 0, x, -1e9), dim=1)", "9, 70", "9, 70"),
     "a causal softmax": task("torch.softmax(torch.tril(x), dim=-1)", "3, 40, 40"),

@@ -93,10 +93,6 @@ class RowLambda(LambdaFusion):
         return ""
 
     def _read(self, node: Node) -> str:
-        assert self.kernel is not None
-        if name := self.kernel.row_value(node):
-            self._known[node] = name
-            return name
         before = len(self.statements)
         indexed = self.indexed
         name = super()._read(node)
@@ -178,19 +174,28 @@ class WideRowKernel(RowKernel):
                     found[node] = None
         return list(found)
 
-    def row_value(self, node: Node) -> str:
-        """Returns the name of an operand with one value a row, which is read before the passes; empty for others."""
-        shape, full = self.writer.shape(node), self.group.full
-        wide = (1,) * (len(full) - len(shape)) + tuple(shape)
-        if node.op in READERS or not shape or any(wide[d] != 1 for d in self.group.dims):
-            return ""
-        along = kept(full, self.group.dims)
-        fusion = Fusion(self.writer, along, "row", {}, "    ", self.operands, "{x}", (), self.reads)
-        value = self._started(fusion, node)
-        self.text += fusion.statements
-        self.known[node] = value
-        self._taken.add(value)
-        return value
+    def _read_row_values(self, root: Node) -> None:
+        """Reads the operands of a value that have one element a row, before the lambda whose names would hide them."""
+        full, writer = self.group.full, self.writer
+        stack, seen = [root], set[Node]()
+        while stack:
+            node = stack.pop()
+            if node in seen or node in self.known or self.group.level(node) == "row":
+                continue
+            seen.add(node)
+            if node.op in FUSED and node not in self.reads:
+                stack.extend(node.args)
+                continue
+            shape = writer.shape(node)
+            wide = (1,) * (len(full) - len(shape)) + tuple(shape)
+            if node.op in READERS or not shape or any(wide[d] != 1 for d in self.group.dims):
+                continue
+            along = kept(full, self.group.dims)
+            fusion = Fusion(writer, along, "row", {}, "    ", self.operands, "{x}", (), self.reads)
+            value = self._started(fusion, node)
+            self.text += fusion.statements
+            self.known[node] = value
+            self._taken.add(value)
 
     def _row(self) -> RowLambda:
         full, dims = self.group.full, self.group.dims
@@ -199,6 +204,7 @@ class WideRowKernel(RowKernel):
 
     def _element(self, node: Node) -> str:
         """Returns a lambda for a value of element j, and the operands that it loads besides those in registers."""
+        self._read_row_values(node)
         self.fusion = fusion = self._row()
         value = fusion.start(node, self.known)
         head = "long long i = r.at(j);" if fusion.indexed else ""
