@@ -163,3 +163,16 @@ def test_noise_covers_any_order_of_summation(chain: str, k: int, order: str) -> 
     errors = [e[1] for r in runs for e in rounded_products.errors(r, exact) if e is not None]
     (mine,) = [e[1] for e in rounded_products.errors(ordered, exact) if e is not None]
     assert mine <= GAIN["float32"] * max(errors)
+
+
+def test_the_referee_judges_by_the_same_precision(pool: Pool) -> None:
+    """The GPU's way, on the CPU: the referee's honest run rounds operands, and the candidate's program is repeated."""
+    options = EvalOptions(backend="gpu", seed=3, precision="tf32", timing_seconds=0.1, program_first=False)
+    chain = "linear_scaled_residual"
+    with Evaluator(options, pool=pool, device="cpu") as evaluator:
+        right, wrong = (
+            evaluator.evaluate(task(chain, 33, 200, 24), candidate(name, chain)) for name in ("tf32_one", "bf16_one")
+        )
+    assert (right.verdict, wrong.verdict) == ("correct", "wrong"), right.reason
+    assert right.environment.road == "program", right.environment.replayed
+    assert right.errors is not None and right.errors[1].reference_rms is not None
