@@ -45,6 +45,7 @@ WHOLLY = {
     "two results": task("(torch.relu(a), a * b)", TWO),
     "one float32 operand": task("a * b", "torch.randn(13, 70, KIND), torch.randn(13, 70)"),
     "product": task("torch.relu(a @ b.T)", TWO),
+    "bias behind strides": task("a @ b.T + self.layer", TWO, "nn.Parameter(torch.randn(13, KIND))"),
     "batched": task("torch.bmm(a, b)", "torch.randn(3, 13, 70, KIND), torch.randn(3, 70, 9, KIND)"),
     "linear": task("F.gelu(self.layer(a)) + b.sum()", TWO, "nn.Linear(70, 50, KIND)"),
     "no bias": task("self.layer(a) * 2", TWO, "nn.Linear(70, 50, bias=False, KIND)"),

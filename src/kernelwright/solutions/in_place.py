@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.solutions.kernels.stages import Writer
@@ -49,7 +49,7 @@ def in_place(
     """Returns the CUDA texts, forward's lines and its return value."""
     body = "\n".join([*lines, f"return {result}"])
     try:
-        found = _ForwardText(body, lambda text: _dtype(writer, text))
+        found = _ForwardText(body, lambda text: _dtype(writer, text), _counts(kernels))
     except SyntaxError:
         return list(kernels), list(lines), result
     chosen = _chosen(found, _usable(kernels))
@@ -78,7 +78,7 @@ def _dtype(writer: Writer, text: str) -> str:
 class _ForwardText:
     """The statements of forward: its launches, and the tensors that it converts."""
 
-    def __init__(self, text: str, dtype: Callable[[str], str]) -> None:
+    def __init__(self, text: str, dtype: Callable[[str], str], counts: Mapping[str, int]) -> None:
         self.text = text
         self.tree = ast.parse(text)
         self._starts = [0]
@@ -90,9 +90,7 @@ class _ForwardText:
         self.given: dict[Slot, list[ast.expr]] = {}
         for node in ast.walk(self.tree):
             if (name := _launched(node)) and isinstance(node, ast.Call):
-                for k, argument in enumerate(node.args):
-                    if isinstance(argument, ast.Starred):
-                        break  # the numbers of further parameters are unknown
+                for k, argument in _numbered(node.args, counts.get(name, 0)):
                     self.arguments[id(argument)] = name, k
                     self.given.setdefault((name, k), []).append(argument)
         self.sources = [*self._inputs(dtype), *self._weights(dtype), *self._results()]
@@ -225,6 +223,16 @@ class _ForwardText:
         return target.id if isinstance(target, ast.Name) else ""
 
 
+def _numbered(arguments: Sequence[ast.expr], count: int) -> Iterator[tuple[int, ast.expr]]:
+    """Yields arguments with the numbers of their parameters, of which there are `count`; none between two starred
+    ones."""
+    starred = [k for k, argument in enumerate(arguments) if isinstance(argument, ast.Starred)]
+    first, last = (starred[0], starred[-1]) if starred else (len(arguments), len(arguments))
+    yield from enumerate(arguments[:first])
+    for k in range(last + 1, len(arguments)):
+        yield count - len(arguments) + k, arguments[k]
+
+
 def _launched(node: ast.AST) -> str:
     """Returns the name of the kernel that a call launches; empty for another node."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Subscript):
@@ -259,6 +267,11 @@ def _fits(given: Sequence[ast.expr], takers: Sequence[_Source], way: str) -> boo
     absent = sum(isinstance(node, ast.Constant) and node.value is None for node in given)
     alike = len({source.kind for source in takers}) == 1
     return alike and len(takers) + absent == len(given) and all(way == s.way for s in takers)
+
+
+def _counts(kernels: Sequence[str]) -> dict[str, int]:
+    """Returns each kernel's number of parameters."""
+    return {match[1]: match[2].count(",") + 1 for text in kernels for match in _SIGNATURE.finditer(text)}
 
 
 def _usable(kernels: Sequence[str]) -> dict[Slot, str]:
