@@ -10,7 +10,8 @@ from shaped_tasks import task
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
-from kernelwright.solutions import write
+from kernelwright.solutions import APART, CANONICAL, Schedule, write
+from kernelwright.solutions.kernels.schedule import TUNED
 from kernelwright.solutions.read.reading import Unreadable
 from kernelwright.tasks import candidate_from_text
 
@@ -59,9 +60,9 @@ def evaluator(pool: Pool) -> Iterator[Evaluator]:
         yield shared
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_answer_is_correct(evaluator: Evaluator, name: str) -> None:
-    text = write(CASES[name])
+@pytest.mark.parametrize(("name", "schedule"), [*((n, CANONICAL) for n in CASES), ("any", APART), ("any", TUNED)])
+def test_the_answer_is_correct(evaluator: Evaluator, name: str, schedule: Schedule) -> None:
+    text = write(CASES[name], schedule)
     found = evaluator.evaluate(Task(task_id="t", source=CASES[name]), candidate_from_text(text, "solutions"))
     assert found.verdict == "correct", f"{found.reason}\n{found.log}\n{text}"
 

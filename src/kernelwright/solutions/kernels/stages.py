@@ -40,7 +40,7 @@ from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Declared, Shape, broadcast
 from kernelwright.solutions.read.facts import Facts, read_facts
 from kernelwright.solutions.read.reading import Node, ReferenceText, Unreadable, nodes
-from kernelwright.solutions.read.wholes import computed_before_truth, whole
+from kernelwright.solutions.read.wholes import stored_truths, whole
 
 Anchor = Callable[["Writer", Node, "Epilogue"], str]
 ANCHORS: dict[str, Anchor] = {}
@@ -211,8 +211,7 @@ class Writer(Values):
         self.count_users(root)
         self.root = root
         for part in root.args if root.op == "tuple" else (root,):
-            if computed_before_truth(self, part):
-                self._truths.add(part)
+            self._truths |= stored_truths(self, part)
         if root.op == "tuple":
             return ", ".join(self.rounded(arg, self.tensor(arg)) for arg in root.args)
         result = self.rounded(root, self.tensor(root))
@@ -267,6 +266,7 @@ class Writer(Values):
             return node
         self._users.clear()
         self.count_users(node)
+        self._truths |= stored_truths(self, node)
         name = self.tensor(node)
         stand = Node("tensor", text=name)
         self.facts.tensors[name], self._floating[stand] = declared, self.floating(node)

@@ -35,16 +35,16 @@ def whole(writer: Values, node: Node) -> bool:
     return kept and bool(node.args) and all(whole(writer, a) for a in node.args)
 
 
-def computed_before_truth(writer: Values, root: Node) -> bool:
-    """Computes the numbers in a returned truth value that are not elementwise; tells whether there are any.
+def stored_truths(writer: Values, root: Node) -> set[Node]:
+    """Returns a truth value whose operands are not elementwise, in a set, after computing these operands.
 
-    Only elementwise kernels store booleans.
+    Only elementwise kernels store booleans. The set is empty for other values.
     """
-    found = False
+    found: set[Node] = set()
     for arg in root.args if root.op in COMPARISONS or root.op in LOGIC else ():
         if arg.op in COMPARISONS or arg.op in LOGIC:
-            found |= computed_before_truth(writer, arg)
+            found |= {root} if stored_truths(writer, arg) else set()
         elif any(n.op not in FUSED and n.args for n in nodes(arg)):
             writer.tensor(arg)
-            found = True
+            found = {root}
     return found
