@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
 TENSOR_MAP = HERE.parent / "machine" / "csrc" / "copies" / "tensor_map.h"
-SHARED = tuple(DEVICE_INCLUDE / f"kernelwright_{name}.h" for name in ("accessor", "complex", "philox"))
+SHARED = tuple(DEVICE_INCLUDE / f"kernelwright_{name}.h" for name in ("accessor", "complex", "float8", "philox"))
 """The headers shared by host and device; the rest of their folder must not be on the host's include path."""
 LIBRARY_UNITS = (
     ("tensor", "operators"),

@@ -55,6 +55,7 @@ c10/core/Device.h c10/core/DeviceGuard.h c10/core/ScalarType.h c10/core/TensorOp
 c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h
 c10/macros/Export.h c10/macros/Macros.h c10/util/ArrayRef.h c10/util/Exception.h c10/util/Optional.h
 ATen/AccumulateType.h ATen/OpMathType.h c10/util/BFloat16.h c10/util/Half.h
+c10/util/Float8_e4m3fn.h c10/util/Float8_e5m2.h
 cuda_profiler_api.h nvToolsExt.h nvtx3/nvToolsExt.h
 """
 _EMPTY_HEADERS = tuple(name.encode() for name in (_STANDARD + _TORCH).split())
@@ -235,6 +236,7 @@ def _compiled(source: str, chosen: Sequence[str], expressions: Sequence[str], na
 _HALF = r"\b(?:void|bool|int|unsigned|float|double|auto)\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?half\s*\("
 _IMPLIED = (
     ("kernelwright_scalar.h", r"\b(?:Half|BFloat16|acc_type|opmath_type|AccumulateType|OpMathType)\b"),
+    ("kernelwright_float8.h", r"\bFloat8_e(?:4m3fn|5m2)\b"),
     ("kernelwright_accessor.h", r"\b(?:\w*TensorAccessor(?:32|64)?|\w*PtrTraits)\b"),
     ("cuda.h", r"\A(?![\s\S]*\bstruct\b[^;{]*\bCUtensorMap\s*\{)[\s\S]*\bCUtensorMap\b"),
     # A text that defines a function named half does not include the header that defines the type.

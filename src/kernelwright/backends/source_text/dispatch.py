@@ -13,7 +13,7 @@ from kernelwright.backends.source_text.tokens import Token, matching
 
 _KNOWN_WORDS = {"float", "double", "int", "unsigned", "long", "short", "char", "bool", "true", "false", "half"}
 _KNOWN_WORDS |= {"int64_t", "int32_t", "uint8_t", "__half", "float4", "float2", "scalar_t", "at", "c10", "Half"}
-_KNOWN_WORDS |= {"BFloat16", "__nv_bfloat16"}
+_KNOWN_WORDS |= {"BFloat16", "__nv_bfloat16", "Float8_e4m3fn", "Float8_e5m2"}
 _INTEGERS = ("unsigned char", "signed char", "int", "long long", "short")
 _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ALL_TYPES", ("float", "double", *_INTEGERS)),
@@ -25,6 +25,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 _NAMED = {"Half": "c10::Half", "kHalf": "c10::Half", "BFloat16": "c10::BFloat16", "kBFloat16": "c10::BFloat16"}
 _NAMED |= {"Float": "float", "kFloat": "float", "Double": "double", "kDouble": "double", "Int": "int", "kInt": "int"}
+_NAMED |= {f"{k}{name}": f"c10::{name}" for name in ("Float8_e4m3fn", "Float8_e5m2") for k in ("", "k")}
 _NAMED |= {"Bool": "bool", "kBool": "bool", "Long": "long long", "kLong": "long long"}
 _LIMIT = 16
 

@@ -32,7 +32,7 @@ from kernelwright.machine.nvrtc import ARCH
 __all__ = ["KernelText", "Split", "UnsupportedSource", "split"]
 
 _HOST_ONLY = re.compile(
-    r"\b(?:torch|at|c10|py|pybind11)\s*::\s*(?!Half\b|BFloat16\b|complex\b|\w*Accessor\w*|\w*PtrTraits\b"
+    r"\b(?:torch|at|c10|py|pybind11)\s*::\s*(?!Half\b|BFloat16\b|Float8_\w+|complex\b|\w*Accessor\w*|\w*PtrTraits\b"
     r"|acc_type\b|opmath_type\b|PhiloxCudaState\b|(?:native|cuda)\s*::\s*(?:compat|philox|cuda_utils)\b)"
     r"|\bstd\s*::\s*(?:vector|string|map|unordered_map|set|unique_ptr|shared_ptr|function|mutex|optional|cout|thread)\b"
     r"|\bcuda(?:Stream(?!_t\b)|Event(?!_t\b)|Error|DeviceProp|Graph|Malloc|Free|Memcpy|Memset|Create|Destroy|Resource"
@@ -308,7 +308,7 @@ _OF_KERNELS = re.compile(
 _DEVICE_HEADERS = re.compile(
     r"[<\"](?:cuda_(?:fp16|bf16|fp8|fp4|fp6|pipeline|awbarrier)\w*\.h(?:pp)?|mma\.h|cooperative_groups.*|cub/(?!device/).*|cuda/.*"
     r"|math_constants\.h|helper_math\.h|cuComplex\.h|curand\w*\.h|c?(?:math|float|limits|stdint|stddef|assert)(?:\.h)?|type_traits|utility|tuple|array"
-    r"|limits|numeric|initializer_list|ATen/(?:AccumulateType|OpMathType)\.h|c10/util/(?:Half|BFloat16)\.h)[>\"]"
+    r"|limits|numeric|initializer_list|ATen/(?:AccumulateType|OpMathType)\.h|c10/util/(?:Half|BFloat16|Float8_\w+)\.h)[>\"]"
 )
 """Matches headers kept in device text; host headers and headers built into NVRTC are removed."""
 

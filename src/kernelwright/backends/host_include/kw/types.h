@@ -65,6 +65,8 @@ inline BFloat16& operator*=(BFloat16& a, BFloat16 b) { return a = BFloat16(float
 inline BFloat16& operator/=(BFloat16& a, BFloat16 b) { return a = BFloat16(float(a) / float(b)); }
 std::ostream& operator<<(std::ostream& out, Half value);
 std::ostream& operator<<(std::ostream& out, BFloat16 value);
+inline std::ostream& operator<<(std::ostream& out, Float8_e4m3fn value) { return out << float(value); }
+inline std::ostream& operator<<(std::ostream& out, Float8_e5m2 value) { return out << float(value); }
 
 enum class ScalarType : int8_t {
   Byte, Char, Short, Int, Long, Half, Float, Double, ComplexHalf, ComplexFloat, ComplexDouble, Bool, QInt8, QUInt8,
@@ -104,7 +106,8 @@ using ScalarTypeToCPPTypeT = typename ScalarTypeToCPPType<S>::type;
 #define KW_SCALAR_TYPES(_)                                                                                       \
   _(uint8_t, Byte) _(int8_t, Char) _(int16_t, Short) _(int, Int) _(int64_t, Long) _(c10::Half, Half)             \
   _(float, Float) _(double, Double) _(bool, Bool) _(c10::BFloat16, BFloat16) _(c10::complex<float>, ComplexFloat) \
-  _(c10::complex<double>, ComplexDouble) _(uint16_t, UInt16) _(uint32_t, UInt32) _(uint64_t, UInt64)
+  _(c10::complex<double>, ComplexDouble) _(uint16_t, UInt16) _(uint32_t, UInt32) _(uint64_t, UInt64) \
+  _(c10::Float8_e4m3fn, Float8_e4m3fn) _(c10::Float8_e5m2, Float8_e5m2)
 #define KW_MAP_TYPE(cpp, name)                                                          \
   template <>                                                                           \
   struct CppTypeToScalarType<cpp> {                                                     \
@@ -266,6 +269,8 @@ class Scalar {
   }
   Scalar(Half v) : Scalar(float(v)) {}
   Scalar(BFloat16 v) : Scalar(float(v)) {}
+  Scalar(Float8_e4m3fn v) : Scalar(float(v)) {}
+  Scalar(Float8_e5m2 v) : Scalar(float(v)) {}
   explicit Scalar(const kw::Value& v) : value_(v) {}
   double toDouble() const { return value_.tag == kw::DOUBLE ? value_.d : static_cast<double>(value_.i); }
   int64_t toLong() const { return value_.tag == kw::DOUBLE ? static_cast<int64_t>(value_.d) : value_.i; }
