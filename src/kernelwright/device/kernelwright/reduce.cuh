@@ -140,7 +140,7 @@ struct Row {
             const long long outer = blockIdx.x / tiles;
             exists = column < inner;
             row = exists ? outer * inner + column : 0;
-            base = outer * n * inner + column;
+            base = outer * n * inner + ::min(column, inner - 1);
             first = threadIdx.x / 32;
         } else if constexpr (Threads < 64) {
             row = (long long)blockIdx.x * (blockDim.x / Threads) + threadIdx.x / Threads;
@@ -215,8 +215,8 @@ struct Row {
         else return f(j, v...);
     }
 
-    // use(k, value) for every value f(j, held values..., values of `more`...) of the thread, chunk by chunk; then
-    // done(chunk).
+    // use(k, whether element j is the row's, value) for every value f(j, held values..., values of `more`...) of the
+    // thread, chunk by chunk; then done(chunk).
     template <class F, class Use, class Done, class... P>
     __device__ void walk(const F& f, Use use, Done done, const P*... more) {
         const bool packs = wide && (even<4>(more) && ... && true);
@@ -234,12 +234,12 @@ struct Row {
                     }
                 }
             }
+            // Values beyond the row are computed, too, at an element of the row, and left out by `use`: a branch for
+            // each element would keep the elements from being computed side by side.
 #pragma unroll
             for (int k = 0; k < ITEMS; k++) {
-                const int j = place(chunk, k);
-                if (j < limit) {
-                    use(k, batch.apply([&](auto... late) { return call_with(f, j, k, late...); }, k / 4, k % 4));
-                }
+                const int j = place(chunk, k), at = ::max(::min(j, n - 1), 0);
+                use(k, j < limit, batch.apply([&](auto... late) { return call_with(f, at, k, late...); }, k / 4, k % 4));
             }
             done(chunk);
         }
@@ -276,7 +276,7 @@ struct Row {
     __device__ float fold(const F& f, const P*... more) {
         const Op op;
         float part[4] = {Op::start(), Op::start(), Op::start(), Op::start()};
-        walk(f, [&](int k, float v) { part[k % 4] = op(part[k % 4], v); }, [](int) {}, more...);
+        walk(f, [&](int k, bool own, float v) { part[k % 4] = op(part[k % 4], own ? v : Op::start()); }, [](int) {}, more...);
         return combined(op(op(part[0], part[1]), op(part[2], part[3])), op);
     }
 
@@ -303,9 +303,7 @@ struct Row {
             return fold<Add>([&](int j, auto... v) { return expf(f(j, v...) - top); }, more...);
         }
         float values[ITEMS], total = 0.0f, largest = -3.402823466e+38f;  // finite: -inf - -inf is NaN
-#pragma unroll
-        for (int k = 0; k < ITEMS; k++) values[k] = Largest::start();
-        walk(f, [&](int k, float v) { values[k] = v; }, [&](int) {
+        walk(f, [&](int k, bool own, float v) { values[k] = own ? v : Largest::start(); }, [&](int) {
             float top = largest;
 #pragma unroll
             for (int k = 0; k < ITEMS; k++) top = maximum(top, values[k]);
@@ -313,7 +311,6 @@ struct Row {
 #pragma unroll
             for (int k = 0; k < ITEMS; k++) {
                 more_total += expf(values[k] - top);
-                values[k] = Largest::start();
             }
             total = total * expf(largest - top) + more_total;
             largest = top;
@@ -338,7 +335,7 @@ struct Row {
         }
         Moments all = Merge::start();
         float values[ITEMS];
-        walk(f, [&](int k, float v) { values[k] = v; }, [&](int chunk) {
+        walk(f, [&](int k, bool, float v) { values[k] = v; }, [&](int chunk) {
             Moments part = Merge::start();
 #pragma unroll
             for (int k = 0; k < ITEMS; k++) {
@@ -362,8 +359,12 @@ struct Row {
     __device__ int place_of(const F& f, const P*... more) {
         const First<Max> op;
         Place best = First<Max>::start();
-        walk([&](int j, auto... v) { return Place{f(j, v...), j}; }, [&](int, Place v) { best = op(best, v); },
-             [](int) {}, more...);
+        walk([&](int j, auto... v) { return Place{f(j, v...), j}; }, [&](int, bool own, Place v) {
+            // A thread meets its elements in order, so that a later one has to be better.
+            const bool better = Max ? !(v.value <= best.value) : !(v.value >= best.value);
+            const bool none = best.at == 0x7fffffff;
+            if (own && (none || better && best.value == best.value)) best = v;
+        }, [](int) {}, more...);
         return combined(best, op).at;
     }
 
@@ -372,7 +373,7 @@ struct Row {
     __device__ void store(Out* y, const F& f, const P*... more) {
         Out r[ITEMS];
         const bool packs = wide && even<4>(y + base);
-        walk(f, [&](int k, auto v) { r[k] = v; }, [&](int chunk) {
+        walk(f, [&](int k, bool, auto v) { r[k] = v; }, [&](int chunk) {
 #pragma unroll
             for (int k = 0; k < ITEMS; k++) {
                 const int j = place(chunk, k);

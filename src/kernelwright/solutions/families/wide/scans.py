@@ -90,8 +90,9 @@ def layout_of(n: int) -> tuple[int, int, int]:
     """Returns threads and packs of a row of n elements (-1: unknown), and the threads of a block."""
     if 0 < n <= 1024:
         return 32, max(1, -(-n // 128)), 256
-    threads = 512 if n > 4096 else 256
-    return threads, 4 if n > 2048 or n < 0 else 2, threads
+    if 0 < n <= 8192:
+        return 256, 4 if n > 2048 else 2, 256
+    return 512, 8, 512
 
 
 SCAN_WAYS["wide"] = scan
