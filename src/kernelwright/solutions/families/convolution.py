@@ -14,6 +14,7 @@ from kernelwright.solutions.kernels import tiles
 from kernelwright.solutions.kernels import windows as win
 from kernelwright.solutions.kernels.cost import ConvolutionSizes, best_convolution
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
+from kernelwright.solutions.kernels.prepacked import is_attribute, packed_once
 from kernelwright.solutions.kernels.schedule import AUTO
 from kernelwright.solutions.kernels.split import convolutions as split_convolutions
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
@@ -236,11 +237,12 @@ def _extents(sizes: Shape, rank: int, values: list[object], more: object, transp
 def _chosen(writer: Writer, node: Node) -> str:
     """Returns the way that the schedule names, or the one that suits the layer."""
     way, transposed = writer.schedule.conv, "transpose" in node.op
+    kept = bool(node.text)
     if way == AUTO:
         windows = _windows(writer, node)
         if not transposed:
-            return best_convolution(windows, split_convolutions.MOST_PLACES)
-        way = best_convolution(windows, split_convolutions.MOST_PLACES) if windows.known else "direct"
+            return best_convolution(windows, split_convolutions.MOST_PLACES, kept)
+        way = best_convolution(windows, split_convolutions.MOST_PLACES, kept) if windows.known else "direct"
         way = way if way in split_convolutions.WAYS else "direct"
     if transposed and way in split_convolutions.WAYS and not _steps_alike(writer, node):
         return "direct"
@@ -284,11 +286,33 @@ def _way(c: Convolution, conv: str, block: int, parameters: str, epilogue: Epilo
         return ways.weights(c.rank, c.transposed, block, parameters, epilogue, axes)
     if conv in split_convolutions.WAYS:
         split = split_convolutions.convolution(c.rank, c.transposed, conv, parameters, epilogue, axes)
-        return ways.Way(split.text, split.launch, split.before, split.first)
+        return ways.Way(split.text, split.launch, split.before, split.first, split)
     if conv in TILINGS:
         return ways.product(c.rank, c.transposed, TILINGS[conv], parameters, epilogue, axes)
     text = tiles.fuse(_direct(c), parameters, epilogue, "i", axes)
     return ways.Way(text, f"(@y.numel() + {block - 1}) // {block}, {block}")
+
+
+def _attribute(node: Node, c: Convolution) -> str:
+    """Returns the weights as an attribute of the module; other text where they are none."""
+    return f"{node.text}.weight" if node.text and c.weight == "conv.weight" else c.weight
+
+
+def _kept_sizes(writer: Writer, node: Node, c: Convolution) -> str:
+    """Returns the lines that give a function of the weights `w` the convolution's sizes; empty where the weights cannot
+    be packed once."""
+    groups = _option(writer, node, "groups", 1)
+    if not is_attribute(_attribute(node, c)) or not isinstance(groups, int):
+        return ""
+    lead = "C, OG" if c.transposed else "O, CG"
+    lines = [f"({lead}, {win.listed(c.rank, 'K')}), G = w.shape, {groups}"]
+    lines.append("O = OG * G" if c.transposed else "C = CG * G")
+    for prefix, name, default in (("s", "stride", 1), ("p", "padding", 0)) if c.transposed else ():
+        numbers = win.numbers(_option(writer, node, name, default), c.rank)
+        if numbers is None:
+            return ""
+        lines.append(f"{win.listed(c.rank, prefix)} = {', '.join(map(str, numbers))}")
+    return "\n".join(lines)
 
 
 @anchor(*_OPERATORS)
@@ -304,11 +328,18 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     )
     way = _way(c, _chosen(writer, node), writer.schedule.block, parameters, epilogue)
     name = add_kernel(writer, c.name, way.text)
+    first, before = way.first, way.before.strip()
+    if way.split:
+        weights, kept = way.split.weights, _kept_sizes(writer, node, c)
+        if kept:
+            left = packed_once(writer, _attribute(node, c), way.split.kept(name, kept), "left")
+            first, weights = first.replace("left", left, 1), ""
+        before = "\n".join(part.strip("\n") for part in (way.split.sizes, weights, way.before) if part)
     template = f"""
 {_sizes(c)}
 @y = torch.empty(N, O, {win.listed(r, "O")}, device=@x.device)
-{way.before.strip()}
-kernels.@name[{way.launch}]({way.first}@x, @w, @b, @y, @y.numel(), C, O, @groups, \
+{before}
+kernels.@name[{way.launch}]({first}@x, @w, @b, @y, @y.numel(), C, O, @groups, \
 {win.listed(r, "", "O", "K", "s", "p", "d")}@last)
 """
     marks = {"x": c.x, "w": c.weight, "b": c.bias, "groups": c.groups, "more": c.output_padding}

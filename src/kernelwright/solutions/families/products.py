@@ -14,6 +14,7 @@ from kernelwright.solutions.families.views import order
 from kernelwright.solutions.kernels import tiles
 from kernelwright.solutions.kernels.cost import ProductSizes, best_product
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
+from kernelwright.solutions.kernels.prepacked import is_attribute, packed_once
 from kernelwright.solutions.kernels.schedule import AUTO
 from kernelwright.solutions.kernels.split import products as split_products
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
@@ -218,7 +219,8 @@ def _launch(writer: Writer, epilogue: Epilogue, written: tiles.Written, name: st
     y = writer.result()
     marks = {"a": of.left, "b": of.right, "y": y, "name": name, "block": written.block, "lead": of.lead}
     template = _HOST.replace("@sizes", of.sizes).replace("@shape", of.shape).replace("@grid", written.grid + of.batch)
-    template = template.replace("@before\n", written.before.lstrip("\n")).replace("@first", written.first)
+    before = (written.before + written.right.replace("@device", "@y.device").lstrip("\n")).lstrip("\n")
+    template = template.replace("@before\n", before).replace("@first", written.first)
     add_lines(writer, template, more=epilogue.arguments(y), **marks)
     return y
 
@@ -246,7 +248,7 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     if tiling == AUTO:
         *lead, columns = writer.shape(node)
         size = ProductSizes(_count(lead), columns, writer.shape(node.args[0])[-1])
-        tiling = best_product(size, along_k=True).replace("shared16", "rows")
+        tiling = best_product(size, along_k=True, kept=is_attribute(weight)).replace("shared16", "rows")
     p = tiles.Product(
         parameters="const float* x, const float* w, const float* b, float* y, int M, int N, int K",
         left=lambda m, k: f"x[{m} * K + {k}]",
@@ -266,8 +268,12 @@ M, N, K = @x.numel() // @x.shape[-1], @w.shape[0], @x.shape[-1]
 @before
 kernels.@name[(@grid), @block](@first@x, @w, @b, @y, M, N, K@more)
 """
-    template = template.replace("@grid", written.grid).replace("@before\n", written.before.lstrip("\n"))
-    template = template.replace("@first", written.first)
+    first, right = written.first, written.right.replace("@device", "@y.device").lstrip("\n")
+    if right and is_attribute(weight):
+        kept = packed_once(writer, weight, split_products.kept_right(written, name), "right")
+        first, right = first.replace("right", kept), ""
+    template = template.replace("@grid", written.grid).replace("@before\n", written.before.lstrip("\n") + right)
+    template = template.replace("@first", first)
     marks = {"x": x, "w": weight, "b": bias, "y": y, "name": name, "block": written.block}
     add_lines(writer, template, more=epilogue.arguments(y), **marks)
     return y

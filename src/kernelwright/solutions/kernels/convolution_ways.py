@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kernelwright.solutions.kernels import tiles
 from kernelwright.solutions.kernels import windows as win
+from kernelwright.solutions.kernels.split.convolutions import SplitKernels
 from kernelwright.solutions.kernels.stages import Epilogue
 
 
@@ -24,6 +25,8 @@ class Way:
     """Lines of Python before the launch."""
     first: str = ""
     """Arguments before the convolution's own, with a comma after."""
+    split: SplitKernels | None = None
+    """The kernels of a way that packs its weights."""
 
 
 def _reach(rank: int, transposed: bool) -> tuple[str, str]:

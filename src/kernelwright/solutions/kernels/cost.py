@@ -65,8 +65,11 @@ def split_time(size: ProductSizes, shape: SplitShape, copy: float = 0.0, card: C
     return max(waves * each, 4 * size.m * size.n * size.batch / card.bytes)
 
 
-def product_times(size: ProductSizes, along_k: bool = False, card: CardCosts = H200) -> Mapping[str, float]:
-    """Returns the estimated time of each tiling. `along_k`: neighbouring k of the right operand are adjacent."""
+def product_times(
+    size: ProductSizes, along_k: bool = False, kept: bool = False, card: CardCosts = H200
+) -> Mapping[str, float]:
+    """Returns the estimated time of each tiling. `along_k`: neighbouring k of the right operand are adjacent. `kept`:
+    the right operand is a weight, which is packed once."""
     flops = 2.0 * size.m * size.n * size.k * size.batch
     floor = 4 * size.batch * (size.m * size.k + size.k * size.n + size.m * size.n) / card.bytes
     found = {}
@@ -77,17 +80,19 @@ def product_times(size: ProductSizes, along_k: bool = False, card: CardCosts = H
     for way, shape in SHAPES.items():
         left, right = (8 * size.batch * size.k * n / card.bytes for n in (size.m, size.n))
         if not shape.computed:
-            found[way] = split_time(size, shape, 0.0, card) + left + right + 3 * card.launch
+            found[way] = (
+                split_time(size, shape, 0.0, card) + left + (2 * card.launch if kept else right + 3 * card.launch)
+            )
         elif not along_k:
             found[way] = split_time(size, shape, card.compute, card) + left + 2 * card.launch
     return found
 
 
-def best_product(size: ProductSizes, along_k: bool = False, card: CardCosts = H200) -> str:
+def best_product(size: ProductSizes, along_k: bool = False, kept: bool = False, card: CardCosts = H200) -> str:
     """Returns the tiling with the least estimated time; `double64` where a size is unknown."""
     if not size.known:
         return "double64"
-    times = product_times(size, along_k, card)
+    times = product_times(size, along_k, kept, card)
     return min(times, key=times.__getitem__)
 
 
@@ -108,33 +113,37 @@ class ConvolutionSizes:
         return min(self.out, self.channels, self.groups, self.places, self.outputs, self.inputs) > 0
 
 
-def convolution_times(size: ConvolutionSizes, most_places: int, card: CardCosts = H200) -> Mapping[str, float]:
-    """Returns the estimated time of each way. The `read` ways tell at most `most_places` places apart."""
+def convolution_times(
+    size: ConvolutionSizes, most_places: int, kept: bool = False, card: CardCosts = H200
+) -> Mapping[str, float]:
+    """Returns the estimated time of each way. The `read` ways tell at most `most_places` places apart. `kept`: the
+    weights are packed once."""
     summed = size.channels * size.places
     flops = 2.0 * size.out * size.groups * size.outputs * summed
     moved = 4 * size.groups * (size.out * size.outputs + size.channels * size.inputs) / card.bytes
-    found = {
-        "weights": max(flops / 6e6, moved * 1.5) + card.launch,
-        "gemm64": max(flops / 14e6 * max(1.0, 64 / size.out), moved) + card.launch,
-        "gemm128": max(flops / 16e6 * max(1.0, 128 / size.out), moved) + card.launch,
-    }
+    results = size.out * size.outputs * size.groups
+    found = {"weights": max(flops / 6e6 / min(1.0, results / (1024 * card.processors)), moved * 1.5) + card.launch}
+    for way, edge, speed in (("gemm64", 64, 14e6), ("gemm128", 128, 16e6)):
+        blocks = math.ceil(size.outputs / edge) * math.ceil(size.out / edge) * size.groups
+        used = min(1.0, size.out / edge) * min(1.0, size.outputs / edge)
+        found[way] = max(flops / speed / used / min(1.0, blocks / card.processors), moved) + card.launch
     for way, shape in SHAPES.items():
-        if shape.split > 1 or shape.computed and size.places > most_places:
+        if shape.computed and size.places > most_places:
             continue
         chunks = math.ceil(summed / 64) if shape.computed else size.places * math.ceil(size.channels / 64)
         product = ProductSizes(size.out, size.outputs, 64 * chunks, size.groups)
-        weights = 8 * size.out * size.groups * 64 * chunks / card.bytes
+        weights = 0.0 if kept else 8 * size.out * size.groups * 64 * chunks / card.bytes + card.launch
         if shape.computed:
-            found[way] = split_time(product, shape, card.compute, card) + weights + 3 * card.launch
+            found[way] = split_time(product, shape, card.compute, card) + weights + 2 * card.launch
         else:
             image = (4 * size.channels + 256 * math.ceil(size.channels / 64)) * size.inputs * size.groups / card.bytes
-            found[way] = split_time(product, shape, card.gather, card) + weights + image + 3 * card.launch
+            found[way] = split_time(product, shape, card.gather, card) + weights + image + 2 * card.launch
     return found
 
 
-def best_convolution(size: ConvolutionSizes, most_places: int, card: CardCosts = H200) -> str:
+def best_convolution(size: ConvolutionSizes, most_places: int, kept: bool = False, card: CardCosts = H200) -> str:
     """Returns the way with the least estimated time; `gemm64` where a size is unknown."""
     if not size.known:
         return "gemm64"
-    times = convolution_times(size, most_places, card)
+    times = convolution_times(size, most_places, kept, card)
     return min(times, key=times.__getitem__)

@@ -28,6 +28,14 @@ def once(module, name, weight, pack):
 """The function of every candidate that packs weights."""
 
 
+_ATTRIBUTE = re.compile(r"self(?:\.\w+|\[\d+\])+")
+
+
+def is_attribute(weight: str) -> bool:
+    """Tells whether Python text is an attribute of the module, and so can be packed once."""
+    return _ATTRIBUTE.fullmatch(weight) is not None
+
+
 def packed_once(writer: Writer, weight: str, function: str, name: str = "packed") -> str:
     """Adds the line that takes the packed form of a weight, and returns the Python name of it.
 
@@ -35,7 +43,7 @@ def packed_once(writer: Writer, weight: str, function: str, name: str = "packed"
     function of one argument, the weight; it launches kernels and returns the packed tensor. Equal functions are added
     once. Raises ValueError for anything but an attribute of the module, since other values may depend on inputs.
     """
-    if not re.fullmatch(r"self(?:\.\w+|\[\d+\])+", weight):
+    if not is_attribute(weight):
         raise ValueError(f"{weight} is no attribute of the module")
     for text in (ONCE, function.strip("\n")):
         if text not in writer.functions:

@@ -27,7 +27,7 @@ AUTO = "auto"
 """The way that suits the operator's own sizes, for products and convolutions (`cost`)."""
 NAMED = {
     "product": ("", *PRODUCTS, *SPLITS, AUTO),
-    "conv": (*CONVOLUTIONS, *(way for way in SPLITS if "deep" not in way), AUTO),
+    "conv": (*CONVOLUTIONS, *SPLITS, AUTO),
     "pool": POOLS,
     "memory": MEMORY,
 }

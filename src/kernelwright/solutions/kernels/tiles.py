@@ -272,6 +272,8 @@ class Written:
     """Arguments before the product's own, with a comma after."""
     batched: bool = False
     """True where the grid's third size is a batch."""
+    right: str = ""
+    """Further lines that pack the right operand, which may be kept where it is a weight; `@device` bears its device."""
 
     @property
     def grid(self) -> str:

@@ -16,7 +16,7 @@ from kernelwright.solutions.kernels import windows as win
 from kernelwright.solutions.kernels.split.products import CHUNK_BYTES, SHAPES
 from kernelwright.solutions.kernels.stages import Epilogue
 
-WAYS = tuple(name for name, shape in SHAPES.items() if shape.split == 1)
+WAYS = tuple(SHAPES)
 """Ways to convolve that are written here. `split` ones gather from a split image; `read` ones read the input itself."""
 
 _WEIGHTS = """
@@ -54,7 +54,7 @@ extern "C" __global__ void @name_taps(@of_taps, int2* taps, int count) {
 }
 """
 _PRODUCT = """
-extern "C" __global__ void __launch_bounds__(@bounds) @name(const void* left, @own_parameters, @parameters) {
+extern "C" @cluster__global__ void __launch_bounds__(@bounds) @name(const void* left, @own_parameters, @parameters) {
     int CG = C / G, OG = O / G, @sizes, phase = blockIdx.z / G, g = blockIdx.z % G;
     @window
     @outputs
@@ -120,9 +120,11 @@ MOST_PLACES = 63
 """Places of a window that the `read` ways know apart."""
 _HOST = """
 chunks, places, phases = (C // @groups + 63) // 64, @places, @phases
-k_chunks = @k_chunks
-products, chunk_count = phases * @groups, ((O // @groups + @above) // @rows) * @group_count * k_chunks
-left = torch.empty(products * chunk_count * @bytes, dtype=torch.uint8, device=@x.device)
+k_chunks, products = @k_chunks, phases * @groups
+"""
+_HOST_WEIGHTS = """
+chunk_count = ((O // @groups + @above) // @rows) * @group_count * k_chunks
+left = torch.empty(products * chunk_count * @bytes, dtype=torch.uint8, device=@w.device)
 kernels.@name_weights[(chunk_count, 1, products), 256](@weights_arguments, left)
 """
 _HOST_IMAGE = """
@@ -142,9 +144,19 @@ class SplitKernels:
     """The kernels of a convolution, the lines before its launch, the launch's configuration and first arguments."""
 
     text: str
+    sizes: str
+    """Lines of Python with the numbers that the others need."""
+    weights: str
+    """Lines that pack the weights as `left`, which may be kept."""
     before: str
     launch: str
     first: str
+
+    def kept(self, name: str, sizes: str) -> str:
+        """Returns a Python function that packs the weights of kernel `name`; `sizes` are lines that give the sizes."""
+        lines = tiles.put("\n".join((self.sizes.strip("\n"), self.weights.strip("\n"))), name=name, groups="G", w="w")
+        body = [*sizes.split("\n"), *lines.split("\n"), "return left"]
+        return "\n".join([f"def pack_{name}(w):", *(f"    {line}" for line in body)])
 
 
 def convolution(
@@ -154,7 +166,7 @@ def convolution(
     stride 1 or dilation 1."""
     s, marks = SHAPES[way], _marks(rank, transposed)
     if s.computed:
-        own, first, second, host = "const int2* taps", "left, taps, ", _TAPS, _HOST + _HOST_TAPS
+        own, first, second, host = "const int2* taps", "left, taps, ", _TAPS, _HOST_TAPS
         marks |= {
             "sizes": f"Q = {marks['places']}",
             "k_chunks": "(CG * Q + 63) / 64",
@@ -165,7 +177,7 @@ def convolution(
             "const void* image, const float* scales",
             "left, image, scales, ",
             _IMAGE,
-            _HOST + _HOST_IMAGE,
+            _HOST_IMAGE,
         )
         marks |= {"sizes": "chunks = (CG + 63) / 64", "k_chunks": f"{marks['places']} * chunks"}
         marks["k_tap"] = "int tap = k / (chunks * 64), c = k % (chunks * 64);"
@@ -182,8 +194,9 @@ def convolution(
     index = f"(plane + o) * ({' * '.join(win.names(rank, 'O'))}) + at"
     text = tiles.fuse(text, parameters, epilogue, index, {d: name for d, name in axes.items() if d}, "j")
     phases = " * ".join(f"s{a}" for a in win.LETTERS[rank].lower()) if transposed else "1"
-    before = tiles.put(
-        host,
+    cluster = f"__cluster_dims__({s.split}, 1, 1) " if s.split > 1 else ""
+    text = text.replace("@cluster", cluster)
+    filled = dict(
         places=_places(rank, transposed, "//"),
         k_chunks="(C // @groups * places + 63) // 64" if s.computed else "places * chunks",
         phases=phases,
@@ -194,11 +207,13 @@ def convolution(
         bytes=str(CHUNK_BYTES),
         **{f"{side}_arguments": ", ".join(_argument(p) for p in found) for side, found in named.items()},
     )
+    sizes, packed, before = (tiles.put(text, **filled) for text in (_HOST, _HOST_WEIGHTS, host))
     plane = " * ".join(f"((O{a} + s{a.lower()} - 1) // s{a.lower()})" for a in win.LETTERS[rank])
     plane = plane if transposed else " * ".join(win.names(rank, "O"))
     tiles_m = f"((O // @groups + {s.rows - 1}) // {s.rows})"
-    grid = f"({tiles_m} * ((N * {plane} + {s.columns - 1}) // {s.columns}), 1, products)"
-    return SplitKernels(text, before, f"{grid}, {s.threads}, {s.shared}", first)
+    across = f"((N * {plane} + {s.columns - 1}) // {s.columns})" + (f" * {s.split}" if s.split > 1 else "")
+    grid = f"({tiles_m} * {across}, 1, products)"
+    return SplitKernels(text, sizes, packed, before, f"{grid}, {s.threads}, {s.shared}", first)
 
 
 def _used(kernel: str, parameters: str) -> list[str]:

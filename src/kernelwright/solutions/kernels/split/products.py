@@ -98,10 +98,9 @@ _HOST = """
 k_chunks = (K + 63) // 64
 left = torch.empty(@batch((M + @above) // @rows) * @groups * k_chunks * @bytes, dtype=torch.uint8, device=@y.device)
 kernels.@name_left[@left_grid, 256](@left_arguments, left, k_chunks)
-@right_lines
 """
 _RIGHT = """
-right = torch.empty(@batch((N + @beyond) // @columns) * @chunks * k_chunks * @bytes, dtype=left.dtype, device=@y.device)
+right = torch.empty(@batch((N + @beyond) // @columns) * @chunks * k_chunks * @bytes, dtype=torch.uint8, device=@device)
 kernels.@name_right[@right_grid, 256](@right_arguments, right, k_chunks)
 """
 
@@ -128,8 +127,7 @@ def product(p: tiles.Product, tiling: str, epilogue: Epilogue, axes: Mapping[int
     numbers = {"rows": s.rows, "above": s.rows - 1, "groups": s.groups, "columns": s.columns, "beyond": s.columns - 1}
     chunks = f"{{}}.numel() // {CHUNK_BYTES}"
     grid = f"({chunks} // Z, 1, Z)" if p.batched else chunks
-    before = tiles.put(
-        _HOST.replace("@right_lines\n", "" if s.computed else _RIGHT.lstrip("\n")),
+    marks = dict(
         left_grid=grid.format("left"),
         right_grid=grid.format("right"),
         left_arguments=left_arguments,
@@ -139,10 +137,18 @@ def product(p: tiles.Product, tiling: str, epilogue: Epilogue, axes: Mapping[int
         chunks=str(s.columns // 64),
         **{name: str(value) for name, value in numbers.items()},
     )
+    before, after = tiles.put(_HOST, **marks), "" if s.computed else tiles.put(_RIGHT, **marks)
     block = f"{s.threads}, {s.shared}"
     first = "left, k_chunks, " if s.computed else "left, right, k_chunks, "
     packs = left if s.computed else left + right
-    return tiles.Written(packs + text, s.rows, s.columns, block, s.split, before, first, p.batched)
+    return tiles.Written(packs + text, s.rows, s.columns, block, s.split, before, first, p.batched, after)
+
+
+def kept_right(written: tiles.Written, name: str) -> str:
+    """Returns a Python function that packs a weight [N, K], the right operand of kernel `name`."""
+    lines = tiles.put(written.right.strip("\n"), name=name, device="w.device", w="w").split("\n")
+    body = ["N, K = w.shape", "k_chunks = (K + 63) // 64", *lines, "return right"]
+    return "\n".join([f"def pack_{name}(w):", *(f"    {line}" for line in body)])
 
 
 _READ = """
