@@ -21,7 +21,8 @@ constexpr int POOLED = 4;  // neighbouring results along H that a thread compute
 
 // y[i] = f(combined window, od, oh, ow, i) for results i of [planes][OD][OH][OW].
 template <class Op, class D_, class H_, class W_, class F>
-__device__ void pool(float* y, const float* x, long long planes, int D, int H, int W, int OD, int OH, int OW, const F& f) {
+__device__ void pool(float* y, const float* x, long long planes, int D, int H, int W, int OD, int OH, int OW,
+                     const F& f) {
     constexpr int V = POOLED, LINES = (V - 1) * H_::stride + (H_::size - 1) * H_::dilation + 1;
     const Op op;
     const int groups = (OH + V - 1) / V;
@@ -33,7 +34,8 @@ __device__ void pool(float* y, const float* x, long long planes, int D, int H, i
     const long long plane = quotient(level, OD);
     const int od = level - plane * OD;
     if (plane >= planes) return;
-    const int d0 = od * D_::stride - D_::padding, h0 = oh * H_::stride - H_::padding, w0 = ow * W_::stride - W_::padding;
+    const int d0 = od * D_::stride - D_::padding, h0 = oh * H_::stride - H_::padding;
+    const int w0 = ow * W_::stride - W_::padding;
     float acc[V];
 #pragma unroll
     for (int v = 0; v < V; v++) acc[v] = Op::start();

@@ -109,7 +109,8 @@ __device__ T in_block(const T* here, unsigned rank) {
     T v;
 #pragma unroll
     for (int w = 0; w < sizeof(T) / 4; w++) {
-        asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(reinterpret_cast<unsigned*>(&v)[w]) : "r"(at + 4 * w) : "memory");
+        unsigned& word = reinterpret_cast<unsigned*>(&v)[w];
+        asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(word) : "r"(at + 4 * w) : "memory");
     }
     return v;
 }
@@ -239,7 +240,8 @@ struct Row {
 #pragma unroll
             for (int k = 0; k < ITEMS; k++) {
                 const int j = place(chunk, k), at = ::max(::min(j, n - 1), 0);
-                use(k, j < limit, batch.apply([&](auto... late) { return call_with(f, at, k, late...); }, k / 4, k % 4));
+                auto value = [&](auto... late) { return call_with(f, at, k, late...); };
+                use(k, j < limit, batch.apply(value, k / 4, k % 4));
             }
             done(chunk);
         }
@@ -276,7 +278,8 @@ struct Row {
     __device__ float fold(const F& f, const P*... more) {
         const Op op;
         float part[4] = {Op::start(), Op::start(), Op::start(), Op::start()};
-        walk(f, [&](int k, bool own, float v) { part[k % 4] = op(part[k % 4], own ? v : Op::start()); }, [](int) {}, more...);
+        auto use = [&](int k, bool own, float v) { part[k % 4] = op(part[k % 4], own ? v : Op::start()); };
+        walk(f, use, [](int) {}, more...);
         return combined(op(op(part[0], part[1]), op(part[2], part[3])), op);
     }
 
@@ -511,7 +514,9 @@ __device__ void whole(float* parts, long long n, const F& f, const Finish& finis
                 for (int k = 0; k < N; k++) part[k].add(batch.apply(f, u, k));
             }
         } else {
-            for (int j = threadIdx.x; j < Threads * N * U && start + j < n; j += Threads) part[0].add(f(a.one(start + j)...));
+            for (int j = threadIdx.x; j < Threads * N * U && start + j < n; j += Threads) {
+                part[0].add(f(a.one(start + j)...));
+            }
         }
     }
     const Op op;
