@@ -16,6 +16,12 @@ __device__ inline unsigned long long descriptor(unsigned address) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
+// The same for an operand whose neighbouring rows are adjacent (TRANSPOSE_A, TRANSPOSE_B): a line of 128 bytes holds 64
+// rows at one k; the next 64 rows are `step` bytes on. `+ 2048 bytes` is the next 16 of k.
+__device__ inline unsigned long long descriptor_across(unsigned address, unsigned step = 8192) {
+    return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(step >> 4) << 16 | 64ull << 32 | 1ull << 62;
+}
+
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -29,7 +35,7 @@ struct Wgmma;
 
 template <>
 struct Wgmma<64> {
-    template <int TRANSPOSE_B = 0>
+    template <int TRANSPOSE_B = 0, int TRANSPOSE_A = 0>
     __device__ static void f16(float (&d)[32], unsigned long long a, unsigned long long b, int add) {
         asm volatile(
             "{.reg .pred p; setp.ne.b32 p, %34, 0; "
@@ -38,7 +44,7 @@ struct Wgmma<64> {
             "%8, %9, %10, %11, %12, %13, %14, %15, "
             "%16, %17, %18, %19, %20, %21, %22, %23, "
             "%24, %25, %26, %27, %28, %29, %30, %31}, "
-            "%32, %33, p, 1, 1, 0, %35;}"
+            "%32, %33, p, 1, 1, %36, %35;}"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
               "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
               "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
@@ -47,9 +53,9 @@ struct Wgmma<64> {
               "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
               "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B));
+            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B), "n"(TRANSPOSE_A));
     }
-    template <int TRANSPOSE_B = 0>
+    template <int TRANSPOSE_B = 0, int TRANSPOSE_A = 0>
     __device__ static void bf16(float (&d)[32], unsigned long long a, unsigned long long b, int add) {
         asm volatile(
             "{.reg .pred p; setp.ne.b32 p, %34, 0; "
@@ -58,7 +64,7 @@ struct Wgmma<64> {
             "%8, %9, %10, %11, %12, %13, %14, %15, "
             "%16, %17, %18, %19, %20, %21, %22, %23, "
             "%24, %25, %26, %27, %28, %29, %30, %31}, "
-            "%32, %33, p, 1, 1, 0, %35;}"
+            "%32, %33, p, 1, 1, %36, %35;}"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
               "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
               "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
@@ -67,13 +73,13 @@ struct Wgmma<64> {
               "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
               "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B));
+            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B), "n"(TRANSPOSE_A));
     }
 };
 
 template <>
 struct Wgmma<128> {
-    template <int TRANSPOSE_B = 0>
+    template <int TRANSPOSE_B = 0, int TRANSPOSE_A = 0>
     __device__ static void f16(float (&d)[64], unsigned long long a, unsigned long long b, int add) {
         asm volatile(
             "{.reg .pred p; setp.ne.b32 p, %66, 0; "
@@ -86,7 +92,7 @@ struct Wgmma<128> {
             "%40, %41, %42, %43, %44, %45, %46, %47, "
             "%48, %49, %50, %51, %52, %53, %54, %55, "
             "%56, %57, %58, %59, %60, %61, %62, %63}, "
-            "%64, %65, p, 1, 1, 0, %67;}"
+            "%64, %65, p, 1, 1, %68, %67;}"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
               "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
               "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
@@ -103,9 +109,9 @@ struct Wgmma<128> {
               "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
               "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
               "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B));
+            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B), "n"(TRANSPOSE_A));
     }
-    template <int TRANSPOSE_B = 0>
+    template <int TRANSPOSE_B = 0, int TRANSPOSE_A = 0>
     __device__ static void bf16(float (&d)[64], unsigned long long a, unsigned long long b, int add) {
         asm volatile(
             "{.reg .pred p; setp.ne.b32 p, %66, 0; "
@@ -118,7 +124,7 @@ struct Wgmma<128> {
             "%40, %41, %42, %43, %44, %45, %46, %47, "
             "%48, %49, %50, %51, %52, %53, %54, %55, "
             "%56, %57, %58, %59, %60, %61, %62, %63}, "
-            "%64, %65, p, 1, 1, 0, %67;}"
+            "%64, %65, p, 1, 1, %68, %67;}"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
               "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
               "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
@@ -135,13 +141,13 @@ struct Wgmma<128> {
               "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
               "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
               "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B));
+            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B), "n"(TRANSPOSE_A));
     }
 };
 
 template <>
 struct Wgmma<192> {
-    template <int TRANSPOSE_B = 0>
+    template <int TRANSPOSE_B = 0, int TRANSPOSE_A = 0>
     __device__ static void f16(float (&d)[96], unsigned long long a, unsigned long long b, int add) {
         asm volatile(
             "{.reg .pred p; setp.ne.b32 p, %98, 0; "
@@ -158,7 +164,7 @@ struct Wgmma<192> {
             "%72, %73, %74, %75, %76, %77, %78, %79, "
             "%80, %81, %82, %83, %84, %85, %86, %87, "
             "%88, %89, %90, %91, %92, %93, %94, %95}, "
-            "%96, %97, p, 1, 1, 0, %99;}"
+            "%96, %97, p, 1, 1, %100, %99;}"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
               "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
               "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
@@ -183,9 +189,9 @@ struct Wgmma<192> {
               "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
               "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]),
               "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B));
+            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B), "n"(TRANSPOSE_A));
     }
-    template <int TRANSPOSE_B = 0>
+    template <int TRANSPOSE_B = 0, int TRANSPOSE_A = 0>
     __device__ static void bf16(float (&d)[96], unsigned long long a, unsigned long long b, int add) {
         asm volatile(
             "{.reg .pred p; setp.ne.b32 p, %98, 0; "
@@ -202,7 +208,7 @@ struct Wgmma<192> {
             "%72, %73, %74, %75, %76, %77, %78, %79, "
             "%80, %81, %82, %83, %84, %85, %86, %87, "
             "%88, %89, %90, %91, %92, %93, %94, %95}, "
-            "%96, %97, p, 1, 1, 0, %99;}"
+            "%96, %97, p, 1, 1, %100, %99;}"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
               "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
               "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
@@ -227,13 +233,13 @@ struct Wgmma<192> {
               "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
               "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]),
               "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B));
+            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B), "n"(TRANSPOSE_A));
     }
 };
 
 template <>
 struct Wgmma<256> {
-    template <int TRANSPOSE_B = 0>
+    template <int TRANSPOSE_B = 0, int TRANSPOSE_A = 0>
     __device__ static void f16(float (&d)[128], unsigned long long a, unsigned long long b, int add) {
         asm volatile(
             "{.reg .pred p; setp.ne.b32 p, %130, 0; "
@@ -254,7 +260,7 @@ struct Wgmma<256> {
             "%104, %105, %106, %107, %108, %109, %110, %111, "
             "%112, %113, %114, %115, %116, %117, %118, %119, "
             "%120, %121, %122, %123, %124, %125, %126, %127}, "
-            "%128, %129, p, 1, 1, 0, %131;}"
+            "%128, %129, p, 1, 1, %132, %131;}"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
               "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
               "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
@@ -287,9 +293,9 @@ struct Wgmma<256> {
               "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
               "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]),
               "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B));
+            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B), "n"(TRANSPOSE_A));
     }
-    template <int TRANSPOSE_B = 0>
+    template <int TRANSPOSE_B = 0, int TRANSPOSE_A = 0>
     __device__ static void bf16(float (&d)[128], unsigned long long a, unsigned long long b, int add) {
         asm volatile(
             "{.reg .pred p; setp.ne.b32 p, %130, 0; "
@@ -310,7 +316,7 @@ struct Wgmma<256> {
             "%104, %105, %106, %107, %108, %109, %110, %111, "
             "%112, %113, %114, %115, %116, %117, %118, %119, "
             "%120, %121, %122, %123, %124, %125, %126, %127}, "
-            "%128, %129, p, 1, 1, 0, %131;}"
+            "%128, %129, p, 1, 1, %132, %131;}"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
               "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
               "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
@@ -343,7 +349,7 @@ struct Wgmma<256> {
               "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
               "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]),
               "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B));
+            : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSE_B), "n"(TRANSPOSE_A));
     }
 };
 

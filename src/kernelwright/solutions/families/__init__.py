@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 _MODULES: tuple[str, ...] = (
-    *("collects", "convolution", "pooling", "products", "sampling"),
+    *("attention", "collects", "convolution", "pooling", "products", "sampling"),
     *("joins", "norms", "places", "puts", "remaps", "rows", "scans", "small", "views"),
     *("wide.maps", "wide.norms", "wide.places", "wide.pooling", "wide.rows", "wide.scans", "wide.whole"),
 )

@@ -10,12 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelwright.solutions.families import half_products
 from kernelwright.solutions.families.views import order
 from kernelwright.solutions.kernels import tiles
 from kernelwright.solutions.kernels.cost import ProductSizes, best_product
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
 from kernelwright.solutions.kernels.prepacked import is_attribute, packed_once
-from kernelwright.solutions.kernels.schedule import AUTO
+from kernelwright.solutions.kernels.schedule import AUTO, HALVES
 from kernelwright.solutions.kernels.split import products as split_products
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read import shaped_lowering  # noqa: F401
@@ -34,10 +35,11 @@ class Operand:
     """C type of 16-bit elements where the schedule reads them without conversion; else empty."""
 
 
-def operand(writer: Writer, node: Node) -> Operand:
-    """Returns a node as an operand; a transposition only changes its strides."""
+def operand(writer: Writer, node: Node, half: str = "") -> Operand:
+    """Returns a node as an operand; a transposition only changes its strides. `half`: the 16-bit dtype that it has in
+    the reference, where kernels are to read it so."""
     if node.op in ("transpose", "permute"):
-        inner, dims = operand(writer, node.args[0]), order(writer, node)
+        inner, dims = operand(writer, node.args[0], half), order(writer, node)
         rank = len(dims)
         if dims == (*range(rank - 2), rank - 1, rank - 2):
             text = f"{inner.text}.T" if rank == 2 else f"{inner.text}.transpose(-2, -1)"
@@ -46,18 +48,25 @@ def operand(writer: Writer, node: Node) -> Operand:
         by_rows = inner.by_rows if dims[-1:] == (rank - 1,) else not inner.by_rows
         return Operand(text, writer.shape(node), by_rows, inner.half)
     if node.op == "unsqueeze":
-        inner = operand(writer, node.args[0])
+        inner = operand(writer, node.args[0], half)
         return Operand(f"{inner.text}.unsqueeze({node.option('dim')})", writer.shape(node), inner.by_rows, inner.half)
     shape = writer.shape(node)
     found = writer.facts.inputs.get(node.text) if node.op == "input" else None
-    if isinstance(found, Declared) and found.dtype == "float":
-        return Operand(node.text, shape)  # the launch passes its strides
-    if isinstance(found, Declared) and writer.schedule.product == "tensor" and found.dtype in _HALVES:
-        return Operand(node.text, shape, half=_HALVES[found.dtype])
-    return Operand(writer.tensor(node), shape)
+    if isinstance(found, Declared) and found.dtype in ("float", half):
+        text = f"{node.text}.{half}()" if half else node.text  # exact, also where a float32 copy took its name
+        return Operand(text, shape, half=half_products.TYPES.get(half, ""))  # the launch passes its strides
+    return Operand(
+        f"{writer.tensor(node)}.{half}()" if half else writer.tensor(node),
+        shape,
+        half=half_products.TYPES.get(half, ""),
+    )
 
 
-_HALVES = {"half": "__half", "bfloat16": "__nv_bfloat16"}
+def common_half(writer: Writer, *nodes: Node) -> str:
+    """Returns the 16-bit dtype of all operands where the schedule reads them so; else empty."""
+    wanted = writer.schedule.product in ("tensor", AUTO, *HALVES)
+    kinds = {writer.floating(node) for node in nodes}
+    return kinds.pop() if wanted and len(kinds) == 1 and kinds <= set(half_products.TYPES) else ""
 
 
 @shape_rule("matmul", "mm", "bmm")
@@ -73,7 +82,8 @@ def product_shape(writer: Writer, node: Node) -> Shape:
 @anchor("matmul", "mm", "bmm")
 def matmul(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """Lowers products of two matrices, of batches or of vectors, as torch.matmul takes them."""
-    a, b = (operand(writer, x) for x in node.args)
+    half = common_half(writer, *node.args)
+    a, b = (operand(writer, x, half) for x in node.args)
     if len(a.shape) <= 2 and len(b.shape) <= 2:
         return _two_matrices(writer, node, epilogue, a, b)
     if len(b.shape) <= 2:
@@ -96,13 +106,14 @@ def _sizes(a: Shape, b: Shape) -> ProductSizes:
     return ProductSizes(rows, columns, a[-1], _count(batch))
 
 
-def _tiling(writer: Writer, a: Operand, b: Operand) -> str:
+def _chosen(writer: Writer, size: ProductSizes, along_k: bool, half: str, kept: bool = False) -> str:
+    """Returns the tiling of a product: the schedule's, or the fastest of those that take its operands."""
     wanted = writer.schedule.product or "shared16"
-    if wanted == AUTO:
-        wanted = best_product(_sizes(a.shape, b.shape), not b.by_rows)
-    if wanted == "tensor" and not (a.half and a.half == b.half):
-        return "register64"
-    return wanted
+    if half and wanted == AUTO:
+        return half_products.best(size)
+    if wanted == AUTO or (wanted in HALVES and not half):
+        return best_product(size, along_k, kept=kept)
+    return "register64" if wanted == "tensor" and not half else wanted
 
 
 _ARGUMENTS = {
@@ -113,6 +124,8 @@ _ARGUMENTS = {
 
 
 def _tiled(p: tiles.Product, tiling: str, epilogue: Epilogue, axes: dict[int, str]) -> tiles.Written:
+    if tiling in half_products.SHAPES:
+        return half_products.product(p, tiling, epilogue, axes)
     if tiling in split_products.SHAPES:
         return split_products.product(p, tiling, epilogue, axes)
     return tiles.product(p, tiling, epilogue, axes)
@@ -136,8 +149,10 @@ def _write(
         b_by_rows=b.by_rows,
         arguments=_ARGUMENTS,
         batched=bool(start),
+        matrices=("a, am, ak", "b, bn, bk"),
     )
-    written = _tiled(p, _tiling(writer, a, b), epilogue, axes)
+    tiling = _chosen(writer, _sizes(a.shape, b.shape), not b.by_rows, a.half)
+    written = _tiled(p, tiling, epilogue, axes)
     return add_kernel(writer, op, written.text), written
 
 
@@ -234,40 +249,63 @@ def linear_shape(writer: Writer, node: Node) -> Shape:
     return (*lead, argument(writer, node, "out_features", -1))
 
 
+def _linear_half(writer: Writer, node: Node) -> str:
+    """Returns the 16-bit dtype of a layer's input and weight where the schedule reads them so; else empty."""
+    if node.op == "linear":
+        return common_half(writer, node.args[0], node.args[1])
+    declared = writer.facts.attributes.get(f"{node.text.removeprefix('self.')}.dtype")
+    half = common_half(writer, node.args[0])
+    return half if half == declared else ""
+
+
 @anchor("linear", "linear_module")
 def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """Lowers nn.Linear and F.linear: rows of the input times rows of the weight; no bias is a null pointer."""
-    x = writer.tensor(node.args[0])
+    half = _linear_half(writer, node) if writer.schedule.product != "tensor" else ""
+    x = operand(writer, node.args[0], half).text + ".contiguous()" if half else writer.tensor(node.args[0])
     if node.op == "linear":
-        weight = writer.tensor(node.args[1])
+        weight = operand(writer, node.args[1], half).text if half else writer.tensor(node.args[1])
         bias = writer.tensor(node.args[2]) if len(node.args) > 2 else "None"
     else:
-        weight, bias = writer.weight(node, "weight"), writer.weight(node, "bias")
+        weight = f"{node.text}.weight" if half else writer.weight(node, "weight")
+        bias = writer.weight(node, "bias")
     rank = len(writer.shape(node))
-    tiling = writer.schedule.product.replace("tensor", "register64") or "rows"
-    if tiling == AUTO:
-        *lead, columns = writer.shape(node)
-        size = ProductSizes(_count(lead), columns, writer.shape(node.args[0])[-1])
-        tiling = best_product(size, along_k=True, kept=is_attribute(weight)).replace("shared16", "rows")
+    *lead, columns = writer.shape(node)
+    size = ProductSizes(_count(lead), columns, writer.shape(node.args[0])[-1])
+    tiling = _chosen(writer, size, True, half, kept=is_attribute(weight)) if writer.schedule.product else "rows"
+    if writer.schedule.product == AUTO:
+        tiling = tiling.replace("shared16", "rows")
+    kind = half_products.TYPES.get(half, "float")
     p = tiles.Product(
-        parameters="const float* x, const float* w, const float* b, float* y, int M, int N, int K",
+        parameters=f"const {kind}* x, const {kind}* w, const float* b, float* y, int M, int N, int K",
         left=lambda m, k: f"x[{m} * K + {k}]",
         right=lambda k, n: f"w[{n} * K + {k}]",
         index="m * N + n",
         finish="if (b) acc += b[n];",
+        type=kind,
         b_by_rows=False,
         arguments={"x": "@x", "w": "@w", **{name: name for name in "MNK"}},
+        matrices=("x, K, 1", "w, K, 1"),
     )
     axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
     written = _tiled(p, tiling, epilogue, axes)
     name = add_kernel(writer, "linear", written.text)
     y = writer.result()
-    template = """
+    template = (
+        """
+x, w = @x, @w
+M, N, K = x.numel() // x.shape[-1], w.shape[0], x.shape[-1]
+@y = torch.empty(*x.shape[:-1], N, device=x.device)
+kernels.@name[(@grid), @block](x, w, @b, @y, M, N, K@more)
+"""
+        if half
+        else """
 M, N, K = @x.numel() // @x.shape[-1], @w.shape[0], @x.shape[-1]
 @y = torch.empty(*@x.shape[:-1], N, device=@x.device)
 @before
 kernels.@name[(@grid), @block](@first@x, @w, @b, @y, M, N, K@more)
 """
+    )
     first, right = written.first, written.right.replace("@device", "@y.device").lstrip("\n")
     if right and is_attribute(weight):
         kept = packed_once(writer, weight, split_products.kept_right(written, name), "right")

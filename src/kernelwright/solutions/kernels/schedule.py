@@ -17,19 +17,24 @@ SPLITS = (
     *("read1", "read64", "read128", "readdeep4"),
 )
 """The tilings of float32 products on tensor cores (see `split.products`)."""
+HALVES = ("half256", "halftall", "half128", "half64")
+"""The tilings of 16-bit products on tensor cores (see `half_products`)."""
 CONVOLUTIONS = ("direct", "weights", "channels", "gemm16", "gemm32", "gemm64", "gemm128", "double64")
 """The ways to compute a convolution (see `convolution_ways`)."""
 POOLS = ("direct", "block")
 """The ways to pool windows: one thread a result, or one block a result where windows are large (adaptive)."""
 MEMORY = ("plain", "wide")
 """The ways to move data where memory is the limit: `wide` uses `kernelwright/memory.cuh` and its like."""
+ATTENTION = ("steps", "flash")
+"""The ways to compute attention: by products and a softmax, or in one pass where its operands have 16 bits."""
 AUTO = "auto"
 """The way that suits the operator's own sizes, for products and convolutions (`cost`)."""
 NAMED = {
-    "product": ("", *PRODUCTS, *SPLITS, AUTO),
+    "product": ("", *PRODUCTS, *SPLITS, *HALVES, AUTO),
     "conv": (*CONVOLUTIONS, *SPLITS, AUTO),
     "pool": POOLS,
     "memory": MEMORY,
+    "attention": ATTENTION,
 }
 
 
@@ -61,6 +66,8 @@ class Schedule:
     """The way to pool windows, one of `POOLS`."""
     memory: str = "plain"
     """The way to move data in elementwise kernels, reductions, norms and scans, one of `MEMORY`."""
+    attention: str = "steps"
+    """The way to compute attention, one of `ATTENTION`."""
     in_place: bool = False
     """True lets kernels read and write 16-bit tensors in their own type, where they do so element by element."""
     fuse: bool = True
@@ -107,7 +114,15 @@ def _value(name: str, text: str, default: object) -> Any:
 CANONICAL = Schedule()
 APART = Schedule(fuse=False)
 TUNED = Schedule(
-    block=512, vector=4, shuffle=True, one_pass=True, product=AUTO, conv=AUTO, memory="wide", in_place=True
+    block=512,
+    vector=4,
+    shuffle=True,
+    one_pass=True,
+    product=AUTO,
+    conv=AUTO,
+    memory="wide",
+    attention="flash",
+    in_place=True,
 )
 """The schedule that was fastest, or near it, in most timings (`benchmarks/results/gpu_tune.json.gz`)."""
 PLAINEST = Schedule(block=128, thread_rows=False, tile=8)

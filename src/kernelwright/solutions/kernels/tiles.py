@@ -227,6 +227,8 @@ class Product:
     """Python text of each parameter, for further kernels that take some of them."""
     batched: bool = False
     """True where blockIdx.z counts `Z` products."""
+    matrices: tuple[str, str] = ("", "")
+    """C text of both operands for `kw::Matrix`: the pointer, the steps of a row (or column) and of k."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelwright.solutions.kernels.schedule import CANONICAL, CONVOLUTIONS, PRODUCTS, TUNED, Schedule, choices
+from kernelwright.solutions.kernels.schedule import CANONICAL, CONVOLUTIONS, HALVES, PRODUCTS, TUNED, Schedule, choices
 from kernelwright.solutions.read.reading import Node, nodes
 
 _PRODUCTS = frozenset(("matmul", "mm", "bmm", "linear", "linear_module"))
@@ -21,6 +21,7 @@ def of(root: Node, halves: bool) -> list[Schedule]:
     if products:
         found += [Schedule(product=p) for p in PRODUCTS if p != "tensor" or halves]
         found += [Schedule(product=p) for p in ("split1", "split64", "split128", "split192", "deep4", "deep8")]
+        found += [Schedule(product=p) for p in HALVES if halves]
     if convolutions:
         found += [Schedule(conv=way) for way in CONVOLUTIONS]
         found += [Schedule(conv=way) for way in ("split1", "split64", "split128", "read1")]

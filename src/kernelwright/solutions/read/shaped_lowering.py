@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.solutions.kernels.stages import Writer
+from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.factories import placed
 from kernelwright.solutions.read.lowering import call, number, reduce, rule
 from kernelwright.solutions.read.reading import Node, Unreadable
@@ -217,9 +218,44 @@ def _as_matmul(a: Node, b: Node, left: str, right: str, out: str, summed: str) -
     return call("matmul", a, b)
 
 
+def _in_one_pass(writer: Writer, node: Node) -> Node | None:
+    """Returns attention as one operator, where the schedule and its operands allow it."""
+    q, k, v, *masks = node.args
+    masks = [mask for mask in masks if mask.op != "number"]
+    if writer.schedule.attention != "flash" or writer.option(node, "dropout_p", "0.0") or len(masks) > 1:
+        return None
+    shapes = [writer.shape(x) for x in (q, k, v)]
+    if {writer.floating(x) for x in (q, k, v)} not in ({"half"}, {"bfloat16"}) or not _heads(node, *shapes):
+        return None
+    causal = writer.option(node, "is_causal", "False")
+    if masks:
+        low, none = number("-math.inf"), number("0.0")
+        if node.option("forbids") and len(writer.shape(masks[0])) != 2:
+            return None
+        if writer.kind(masks[0]) == "bool":
+            masks = [call("where", masks[0], *((low, none) if node.option("forbids") else (none, low)))]
+        if writer.kind(masks[0]) not in ("float", "half") or len(writer.shape(masks[0])) not in (2, 4):
+            return None
+    scale = node.option("scale", "None")
+    options = (("scale", scale if scale != "None" else ""), ("causal", "True" if causal else ""))
+    return Node("attention", (q, k, v, *masks), options=options)
+
+
+def _heads(node: Node, q: Shape, k: Shape, v: Shape) -> bool:
+    """Tells whether shapes are those of heads of one known size, of at most 256; groups of queries may share keys."""
+    if not 2 <= len(q) == len(k) == len(v) <= 4 or k != v or not 0 < q[-1] == k[-1] <= 256:
+        return False
+    lead, shared = q[:-2], k[:-2]
+    if len(q) == 4 and node.option("enable_gqa") not in ("", "False"):
+        return lead[0] == shared[0] and 0 < shared[1] and lead[1] % shared[1] == 0
+    return lead == shared
+
+
 @rule("scaled_dot_product_attention")
 def _attention(writer: Writer, node: Node) -> Node:
     """Returns softmax(q @ k.T / sqrt(d) + mask) @ v."""
+    if (whole := _in_one_pass(writer, node)) is not None:
+        return whole
     q, k, v, *masks = node.args
     if writer.option(node, "dropout_p", "0.0") or node.option("enable_gqa"):
         raise Unreadable("no template for attention with dropout or grouped queries")

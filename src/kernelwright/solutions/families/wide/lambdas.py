@@ -46,7 +46,7 @@ class LambdaFusion(Fusion):
             self.indexed |= not self._is_scalar_input(node)
             return super()._read(node)
         variable = self._variable()
-        self.loads[f"{'bool' if self.writer.kind(node) == 'bool' else 'float'} {variable}"] = text
+        self.loads[f"float {variable}"] = text
         self._known[node] = variable
         return variable
 
