@@ -176,3 +176,8 @@ def test_the_referee_judges_by_the_same_precision(pool: Pool) -> None:
     assert (right.verdict, wrong.verdict) == ("correct", "wrong"), right.reason
     assert right.environment.road == "program", right.environment.replayed
     assert right.errors is not None and right.errors[1].reference_rms is not None
+
+
+def test_a_split_product_gets_no_advice_on_its_precision(evaluator: Evaluator) -> None:
+    found = judged(evaluator, "fp16_three_scaled", "normal", 1000)
+    assert "lower-precision" not in [finding.rule for finding in found.findings]
