@@ -19,7 +19,8 @@ __device__ inline unsigned long long descriptor(unsigned address) {
 // The same for an operand whose neighbouring rows are adjacent (TRANSPOSE_A, TRANSPOSE_B): a line of 128 bytes holds 64
 // rows at one k; the next 64 rows are `step` bytes on. `+ 2048 bytes` is the next 16 of k.
 __device__ inline unsigned long long descriptor_across(unsigned address, unsigned step = 8192) {
-    return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(step >> 4) << 16 | 64ull << 32 | 1ull << 62;
+    unsigned long long wide = step >> 4;
+    return (unsigned long long)((address & 0x3ffff) >> 4) | wide << 16 | 64ull << 32 | 1ull << 62;
 }
 
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
