@@ -17,7 +17,7 @@ def cost(name: str) -> float:
 
 COSTS = {
     "adversarial/test_exploits.py": 51.9,
-    "adversarial/test_honest.py": 72.9,
+    "adversarial/test_honest.py": 45.0,
     "adversarial/test_idioms.py": 4.6,
     "backends/test_build.py": 12.6,
     "backends/test_extension.py": 8.1,
@@ -29,7 +29,7 @@ COSTS = {
     "backends/test_triton_support.py": 4.6,
     "backends/test_two_halves.py": 15.9,
     "backends/test_warm_compiler.py": 3.3,
-    "backends/test_wrappers.py": 30.8,
+    "backends/test_wrappers.py": 20.0,
     "cli/test_ending.py": 2.4,
     "cli/test_flags.py": 0.9,
     "cli/test_words.py": 4.1,
@@ -130,7 +130,7 @@ COSTS = {
     "tasks/test_robust_kbench.py": 15.0,
     "tasks/test_spelling.py": 3.7,
     "tasks/test_steps.py": 2.7,
-    "tasks/test_workloads.py": 47.8,
+    "tasks/test_workloads.py": 8.0,
     "test_agreement.py": 5.2,
     "test_bad_input.py": 6.7,
     "test_cli.py": 16.3,
