@@ -72,7 +72,7 @@ step("torch writes", lambda: card.tensor(GIVEN_LOW, 16).fill_(9).sum().item())
 step("read what torch wrote", lambda: card.read(GIVEN_LOW, 2).hex())
 step("marks", lambda: card.elapsed(card.mark(), card.mark()))
 def timed():
-    device.begin(); card.fill(GIVEN_LOW, 0, 1 << 20)
+    device.begin("live"); card.fill(GIVEN_LOW, 0, 1 << 20)
     return str(device.end(0.0))
 step("begin and end", timed)
 def many():

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from kernelwright.backends.device_addresses import LOW
 from kernelwright.backends.triton import triton_support
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.program import live
+from kernelwright.evaluation.program.live_memory import LiveMemory
+from kernelwright.evaluation.program.live_repeat import Before, allocates
+from kernelwright.machine import nvrtc
+from kernelwright.machine.device_memory import POISON
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 TASK = """
@@ -43,6 +50,11 @@ extern "C" __global__ void counted(const float* x, int* n, int count) {{
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count && x[i] > 0.f) atomicAdd(n, 1);
 }}
+extern "C" __global__ void in_turn(const float* x, const float* s, float* y, int rows, int cols, int* n, int calls) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows * cols && *n + 1 == calls) y[i] = fmaxf(x[i], 0.f) * s[i % cols];
+}}
+extern "C" __global__ void next_turn(int* n) {{ *n += 1; }}
 extern "C" __global__ void touched(float* y) {{ }}
 """)
 class ModelNew(nn.Module):
@@ -63,7 +75,7 @@ PLAIN = "return self.launched('scaled_relu', x, torch.empty_like(x), rows)"
 
 @pytest.fixture(scope="module")
 def evaluator(pool: Pool) -> Iterator[Evaluator]:
-    options = EvalOptions(timing_seconds=0.05, trials=2, timeout=20, live=True)
+    options = EvalOptions(timing_seconds=0.05, trials=2, timeout=20)
     with Evaluator(options, device="cpu", pool=pool) as made:
         yield made
 
@@ -110,6 +122,74 @@ def test_a_program_that_depends_on_values_goes_live(evaluator: Evaluator, name: 
     assert told(found)[:2] == ("correct", "program") and "live: " in found.environment.replayed, told(found)
     assert found.timing is not None and found.timing.speedup and found.environment.issue_ms is not None
     assert found.launches
+
+
+def test_time_of_the_host_between_records_is_not_the_candidates(evaluator: Evaluator) -> None:
+    found = judged(evaluator, "import time\nx[0, 0].item()\ntime.sleep(0.3)\nx[0, 0].item()\n" + PLAIN)
+    assert told(found)[:2] == ("correct", "program"), told(found)
+    assert found.timing is not None and found.environment.issue_ms is not None
+    assert found.environment.issue_ms >= 300 > found.timing.candidate_ms
+
+
+def test_a_call_is_timed_on_the_memory_before_it(evaluator: Evaluator) -> None:
+    """The kernel is right only if its counter is what the host has counted."""
+    body = """
+if self.kept is None: self.kept = torch.zeros(1, dtype=torch.int32, device=x.device)
+assert x[0, 0].item() < 1e9
+self.calls += 1
+y = torch.empty_like(x)
+kernels.in_turn[(x.numel() + 127) // 128, 128](x, self.scale, y, rows, x.shape[1], self.kept, self.calls)
+kernels.next_turn[1, 1](self.kept)
+return y"""
+    found = judged(evaluator, body)
+    assert told(found)[:2] == ("correct", "program"), told(found)
+    assert judged(evaluator, body.replace("self.calls += 1", "self.calls += self.calls < 5")).verdict == "wrong"
+
+
+def test_the_rules_hold_in_timed_calls(evaluator: Evaluator) -> None:
+    """The host computes in some of the timed calls only; each checked call is honest."""
+    body = """
+self.calls += 1
+assert x[0, 0].item() < 1e9
+if 5 <= self.calls <= 6:
+    y = (torch.relu(x.cpu()) * self.scale.cpu()).to(x.device)
+    kernels.touched[1, 1](y)
+    return y
+"""
+    found = judged(evaluator, body + PLAIN)
+    assert found.verdict == "rejected" and "in a timed call" in found.reason, told(found)
+
+
+def test_memory_is_as_before_the_call() -> None:
+    place, _ = devices.make("cpu")
+    card = live.card_of(place)
+    memory = LiveMemory(1 << 30, card)
+    kept, given = memory.add(LOW, 100, "kept"), memory.given(64, "input")
+    memory.put(kept.address, b"a" * 100)
+    memory.put(given.address, b"b" * 64)
+    before = Before(memory, [given])
+    scratch = memory.add(LOW + 4096, 50, "scratch")
+    for block in (kept, given, scratch):
+        memory.put(block.address, b"c" * block.nbytes)
+    memory.free(kept.address)
+    before.restore()
+    assert memory.read(LOW, 104) == b"a" * 100 + bytes([POISON]) * 4
+    assert memory.read(scratch.address, 50) == bytes([POISON]) * 50
+    assert memory.read(given.address, 64) == b"c" * 64  # the judge fills inputs itself
+    memory.clear()
+
+
+HEAPS = {
+    "int* p = (int*)malloc(64); *p = *x; x[1] = *p; free(p);": True,
+    "int* p = new int[4]; *p = *x; x[1] = *p; delete[] p;": True,
+    'x[0] += 1; /* malloc */ printf("malloc %d", x[0]);': False,
+}
+
+
+@pytest.mark.parametrize("body", HEAPS)
+def test_device_code_with_a_heap_is_known(body: str) -> None:
+    built = nvrtc.compile_ptx(f'extern "C" __global__ void k(int* x) {{ {body} }}')
+    assert built.ptx and allocates(built.ptx) == HEAPS[body], built.log
 
 
 CHEATS = {

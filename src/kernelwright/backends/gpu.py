@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -89,10 +90,26 @@ class GpuRuntime:
         attributes: LaunchAttributes = _PLAIN,
     ) -> None:
         """Launches a kernel on the current stream. Raises `DeviceError`."""
+        self.prepared(program, kernel, grid, block, shared_bytes, args, attributes=attributes)()
+        self._direct[kernel] = self._direct.get(kernel, 0) + 1
+
+    def prepared(
+        self,
+        program: driver.LoadedModule,
+        kernel: str,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared_bytes: int,
+        args: Sequence[bytes],
+        *,
+        own_shared: bool = True,
+        attributes: LaunchAttributes = _PLAIN,
+    ) -> Callable[[], None]:
+        """Returns a function that launches a kernel on the present stream, and does not count it. Raises
+        `DeviceError`, as the function does."""
         stream = torch.cuda.current_stream().cuda_stream
         function, data = program.function(kernel), [driver.with_tensor_maps(value) for value in args]
-        driver.launch(function, grid, block, shared_bytes, data, stream, attributes)
-        self._direct[kernel] = self._direct.get(kernel, 0) + 1
+        return functools.partial(driver.launch, function, grid, block, shared_bytes, data, stream, attributes)
 
     def begin_call(self, seed: int = 0) -> None:
         """Begins to count launches; no schedule of the GPU follows from `seed`."""

@@ -83,6 +83,7 @@ Seed = Annotated[int | None, seed_option("Seed of inputs and weights; default: r
 Baselines = Annotated[str, typer.Option(help="Baselines to time: eager, compile, max-autotune; or none.")]
 TimingSeconds = Annotated[float, typer.Option(help="On a GPU, wall seconds for timing; 0: no timing.")]
 GpuMemory = Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory limit; 0: all free memory.")]
+Live = Annotated[bool, typer.Option(help="On a GPU, run programs that depend on values without values on the host.")]
 Strict = Annotated[
     bool,
     typer.Option("--strict-kernelbench", help="Reproduce the verdict of KernelBench's evaluator (unprotected)."),
@@ -146,6 +147,7 @@ def eval_(
     baselines: Baselines = "eager",
     timing_seconds: TimingSeconds = 1.0,
     gpu_memory_gb: GpuMemory = 0.0,
+    live: Live = True,
     sample_large: SampleLarge = True,
     full_size: FullSize = False,
     strict_kernelbench: Strict = False,
@@ -159,7 +161,7 @@ def eval_(
     _check_strict(strict_kernelbench, kernelbench_tolerance, precision)
     if priority is not None and not queue_only:
         raise UsageError("--priority needs --queue-only", hint="add it, or leave both out")
-    on_gpu = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
+    on_gpu = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb, "live": live}
     claim = {"strict_kernelbench": strict_kernelbench, "kernelbench_tolerance": kernelbench_tolerance}
     large = {"sample_large": sample_large, "full_size": full_size, "precision": precision}
     more = {"memory_mb": memory_mb, **large, "seed": seed, **on_gpu, **claim}

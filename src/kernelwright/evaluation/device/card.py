@@ -220,6 +220,10 @@ class LiveCard:
         self._check(self._driver.cuEventRecord(event, ctypes.c_void_p(0)))
         return len(self._events) - 1
 
+    def mark_again(self, number: int) -> None:
+        """Records the present point of the stream as a number that `mark` has returned."""
+        self._check(self._driver.cuEventRecord(self._events[number], ctypes.c_void_p(0)))
+
     def elapsed(self, first: int, second: int) -> float:
         """Returns the milliseconds between two points, after waiting for them. Raises IndexError for a number that
         `mark` has not returned."""

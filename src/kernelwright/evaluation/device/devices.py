@@ -79,8 +79,8 @@ class Device(Protocol):
         groups calls whose host time differs from usual ones.
         """
 
-    def begin(self) -> None:
-        """Begins to time one call whose work another process will ask for, as `measure` begins one."""
+    def begin(self, kind: str) -> None:
+        """Begins to time one call that ends with `end`, as `measure` begins one of this kind."""
 
     def end(self, waited: float) -> Times:
         """Ends that call, and waits for the device; returns its times. The host's are without the seconds for which it
@@ -145,8 +145,9 @@ class CudaDevice:
         self._random = random.Random()
         self._host = HostTimes()
         self._poison = ChipPoison(0)
-        self._live = 0.0, 0.0
-        """The time of the host's clock at which the device was kept busy for a live call, and at which that began."""
+        self._begun = "", 0.0, 0.0
+        """The kind of the call that has begun, the host's time at which the device was kept busy for it, and the time
+        at which it began."""
         self.launch_ms = 0.0
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
@@ -210,18 +211,18 @@ class CudaDevice:
         issue = (issued - ready) * 1e3 / count
         return Times(device / count, issue, slack, (issued - began) * 1e3 < lead)
 
-    def begin(self) -> None:
-        began = self._kept_busy("live", 1)
+    def begin(self, kind: str) -> None:
+        began = self._kept_busy(kind, 1)
         self._record(self._events[1], self._stream)
-        self._live = began, self._clock()
+        self._begun = kind, began, self._clock()
 
     def end(self, waited: float) -> Times:
-        began, ready = self._live
+        kind, began, ready = self._begun
         issued = self._clock()
         self._record(self._events[2], self._stream)
         found = self._times(began, ready, issued, 1)
         own = max(0.0, found.issue_ms - 1e3 * waited)
-        self._host.note("live", own)
+        self._host.note(kind, own)
         return dataclasses.replace(found, issue_ms=own)
 
     def facts(self) -> dict[str, Any]:
@@ -292,7 +293,7 @@ class HostDevice:
         each = (time.perf_counter() - began) * 1e3 / (len(calls) - untimed)
         return results, Times(each, each, 0.0, True)
 
-    def begin(self) -> None:
+    def begin(self, kind: str) -> None:
         self._began = time.perf_counter()
 
     def end(self, waited: float) -> Times:

@@ -17,7 +17,7 @@ import numpy as np
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.failure import Failed
-from kernelwright.evaluation.judge import hardware_limits, intervals
+from kernelwright.evaluation.judge import hardware_limits, intervals, rules
 from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.gpu_case import (
     CallWay,
@@ -31,7 +31,7 @@ from kernelwright.evaluation.judge.gpu_case import (
 )
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import TooLarge
-from kernelwright.evaluation.processes.messages import CallTimes
+from kernelwright.evaluation.processes.messages import CallTimes, Ran
 from kernelwright.records import BeforeAfter, Distribution, Finding, Timing, WorkloadResult
 
 VERIFY_ALL = 1 << 22
@@ -233,7 +233,19 @@ def _times(bench: GpuCase, who: str, seeds: list[int], fresh: bool = False) -> C
         bench.one_by_one = True
         return _times(bench, who, new_seeds(bench, 1), fresh)
     _verify(bench, kind, seeds, facts.outputs)
+    if bench.session.live and bench.attempt.failed is None:
+        _by_the_rules(bench, facts)
     return facts.times
+
+
+def _by_the_rules(bench: GpuCase, facts: Ran) -> None:
+    """Applies the rules of a checked call to a timed one, whose time has no part of what its host computes."""
+    shared = rules.Shared(bench.layout["handed"], bench.layout["changed"])
+    found = rules.call_findings(facts, bench.policy, bench.layout["largest_input"], bench.workload.name, shared)
+    broken = next((finding for finding in found if finding.severity == "reject"), None)
+    if broken is not None:
+        bench.attempt.findings.append(broken)
+        bench.attempt.failed = Failed("rejected", f"in a timed call: {broken.rule}: {broken.evidence}"[:500], broken)
 
 
 def _verify(bench: GpuCase, kind: Distribution, seeds: list[int], outputs: Outputs) -> None:

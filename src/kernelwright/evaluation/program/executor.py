@@ -41,6 +41,9 @@ MAX_MODULES = 256
 HEAP_BYTES = 8 << 20
 """CUDA's initial limit on the heap of in-kernel malloc."""
 
+ITEMS = frozenset(("_local_scalar_dense", "item"))
+"""The operators that return the value of a tensor of one element."""
+
 
 class NotDecided(DeviceError):
     """The candidate asks for a value that its device does not have. It goes on, and what it does then still counts."""
@@ -299,7 +302,7 @@ class ProgramDevice:
     def _value(self, record: StreamRecord) -> None:
         """Executes an operator whose result the host needs: a value, or tensors of a shape that values decide."""
         name, library, arguments = record.fields
-        if str(name).split(".")[0] not in ("_local_scalar_dense", "item"):
+        if str(name).split(".")[0] not in ITEMS:
             made = self.glue.run(str(name), str(library), arguments, [], record.parts)
         else:
             made = self.blocks.view(arguments[0][0]["t"]).item()

@@ -13,6 +13,7 @@ the card). `inputs` and `finish` name slots of the block.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -35,15 +36,17 @@ from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.evaluation.program import memory, origins
-from kernelwright.evaluation.program.executor import MAX_MODULES, ProgramDevice, serve_devices
+from kernelwright.evaluation.program.executor import ITEMS, MAX_MODULES, ProgramDevice, serve_devices
 from kernelwright.evaluation.program.forms import Place, decode
-from kernelwright.evaluation.program.glue import Glue
+from kernelwright.evaluation.program.glue import Glue, tensors_in
 from kernelwright.evaluation.program.live_memory import LiveMemory
-from kernelwright.evaluation.program.machine_runtime import MachineRuntime
+from kernelwright.evaluation.program.live_repeat import MOST_KEPT_BYTES, Before, CallLog, allocates
+from kernelwright.evaluation.program.machine_runtime import RepeatingMachine
 from kernelwright.evaluation.program.memory import GIVEN_LOW, BadAddress, Block
 from kernelwright.evaluation.program.moved_labels import Execution
 from kernelwright.evaluation.program.stream import StreamRecord
 from kernelwright.machine import LaunchAttributes, driver
+from kernelwright.records import LibraryRule
 from kernelwright.tasks import draws
 
 SUSPECT = (memory.GLUE, memory.HOST, memory.MOVED)
@@ -52,6 +55,8 @@ MOST_MARKS = 100_000
 """The most points in time that a candidate may record."""
 SPIN_SECONDS = 0.001
 """Seconds after a record in which the next one is looked for without sleep; waking up would be part of the time."""
+UNREPEATABLE = frozenset(("module", "count", "shaped"))
+"""Records after which a call's log cannot be repeated: device code that is loaded in a call has its variables then."""
 BETWEEN_CALLS = frozenset(("alloc", "free", "integers"))
 """Records that may follow the end of a call, until the next one begins or a model is constructed."""
 
@@ -84,6 +89,10 @@ class LiveGlue(Glue):
 
     element_labels = False
 
+    def __init__(self, blocks: LiveMemory, rule: LibraryRule, log: CallLog) -> None:
+        super().__init__(blocks, rule)
+        self.log = log
+
     def execute(
         self, function: Any, arguments: list[Any], results: list[Any], parts: Sequence[bytearray]
     ) -> Execution | None:
@@ -92,12 +101,39 @@ class LiveGlue(Glue):
         place = results[0] if len(results) == 1 else None
         write = _IN_PLACE.get(function.overloadpacket.__name__)
         if place is None or write is None or 0 in place[2]:
-            return super().execute(function, arguments, results, parts)
+            done = super().execute(function, arguments, results, parts)
+            if done is not None:
+                views = [self.blocks.view(p) if p is not None else None for p in results]
+                self.log.add(functools.partial(_operated, function, done.plain, done.named, views))
+            return done
         plain = decode(arguments[0], self.blocks.view, self._host(parts), self.blocks.device)
         made = self.blocks.view(place)
         with torch.no_grad():
             write(made, plain)
+        self.log.add(functools.partial(_written, write, made, plain))
         return Execution(plain, {}, made)
+
+    def seed_again(self) -> None:
+        """Sets the generators of the call back to their seeds."""
+        for generator in self._generators.values():
+            generator.manual_seed(generator.initial_seed())
+
+
+@torch.no_grad()
+def _operated(function: Any, plain: list[Any], named: dict[str, Any], views: list[torch.Tensor | None]) -> None:
+    """Executes an operator again, and copies its new tensors to their places."""
+    for view, tensor in zip(views, tensors_in(function(*plain, **named)), strict=True):
+        if view is not None:
+            view.copy_(tensor)
+
+
+@torch.no_grad()
+def _written(write: Callable[[torch.Tensor, list[Any]], Any], made: torch.Tensor, plain: list[Any]) -> None:
+    write(made, plain)
+
+
+def _fetched(tensor: torch.Tensor) -> None:
+    tensor.resolve_conj().resolve_neg().cpu()
 
 
 class LiveDevice(ProgramDevice):
@@ -128,14 +164,19 @@ class LiveDevice(ProgramDevice):
         self._phase: Literal["setup", "call", "ended"] = "setup"
         self._waited, self._times = 0.0, _NO_TIMES
         self._launches: dict[str, int] = {}
+        self._log = CallLog()
+        self._before: Before | None = None
+        """The memory before the call, if it may be repeated."""
+        self._heap = False
+        """True if any device code allocates memory by itself."""
 
     def open(self, header: dict[str, Any]) -> None:
         """Sets the library rule, and opens the card."""
         cuda = self.place.name == "cuda"
         self.card = self._opened()
         self.blocks = self.live = LiveMemory(HIGH - LOW, self.card)
-        self.runtime: Any = GpuRuntime(_no_builds) if cuda else MachineRuntime(self.blocks)
-        self.glue = LiveGlue(self.blocks, header["rule"])
+        self.runtime: Any = GpuRuntime(_no_builds) if cuda else RepeatingMachine(self.blocks)
+        self.glue = LiveGlue(self.live, header["rule"], self._log)
         self.answers |= {"exchange": self.exchange, "code": self.code, "setup": self.setup}
 
     # The judge's messages.
@@ -155,6 +196,7 @@ class LiveDevice(ProgramDevice):
         header = message.header
         if len(self.codes) < MAX_MODULES:
             self.codes[header["name"]] = header["ptx"], header["cubin"]
+            self._heap |= allocates(header["ptx"])
         return {}
 
     def inputs(self, message: Frame) -> dict[str, Any]:
@@ -171,8 +213,8 @@ class LiveDevice(ProgramDevice):
             self._held = [self.live.given(max(1, len(m)), f"input {k}") for k, m in enumerate(shared)]
             for block in before:  # afterwards, so that addresses change from call to call
                 self.live.free(block.address)
-        for block, source in zip(self._held, shared, strict=True):
-            self.live.flat(block)[: len(source)].copy_(source)
+        self._fill_inputs(header)
+        for block in self._held:
             block.mark(memory.GIVEN)
         self._places = [
             [
@@ -189,21 +231,41 @@ class LiveDevice(ProgramDevice):
         self._begin_call(header)
         return {"places": self._places, "rooms": [self._room(p) for p in self._places]}
 
+    def _fill_inputs(self, header: dict[str, Any]) -> None:
+        """Copies the inputs of one slot to their places."""
+        for block, place in zip(self._held, header["inputs"], strict=True):
+            source = self.calls.view(header["slot"] * header["stride"], *place)
+            self.live.flat(block)[: len(source)].copy_(source)
+
     def _room(self, place: Place) -> int:
         return self.live.holding(place[0], 1).nbytes if place[0] else 0
 
     def _begin_call(self, header: dict[str, Any]) -> None:
         self.error = ""
         self.glue.begin()
-        self.runtime.begin_call(header["call_seed"])
-        draws.seed_all(header["call_seed"])
+        self._seeded(header)
         self._watched, self._timed, self._phase = header["watch"], not header["watch"], "call"
         self._waited, self._times, self._launches = 0.0, _NO_TIMES, {}
         self.live.poisoned = self._watched
+        self._before = self._kept() if self._timed and not header["fresh"] else None
+        self._log.begin(self._before is not None)
         self.live.poison_free()
         self.place.poison_chip()
         if self._timed:
-            self.place.begin()
+            self.place.begin("live")
+
+    def _seeded(self, header: dict[str, Any]) -> None:
+        self.runtime.begin_call(header["call_seed"])
+        draws.seed_all(header["call_seed"])
+
+    def _kept(self) -> Before | None:
+        """Returns a copy of the candidate's memory; None if there is no room for it, or if kernels keep memory of
+        their own."""
+        if self._heap or Before.nbytes(self.live, self._held) > MOST_KEPT_BYTES:
+            return None
+        with contextlib.suppress(torch.OutOfMemoryError):
+            return Before(self.live, self._held)
+        return None
 
     def finish(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """Waits for the call; copies the tensors at the given places into the slot, and returns the call's facts."""
@@ -216,9 +278,32 @@ class LiveDevice(ProgramDevice):
         facts = self.runtime.end_call()
         self.glue.fresh_weights = False
         self.live.poisoned = True
+        if self._log.whole and not self.error and not self._times.hidden:
+            self._repeat(header)
+        self._before = None
+        self._log.drop()
         found = {} if self.error else self._handed_back(header)
         report = self.report(facts, found.pop("mutated", []))
         return {**report, **found, "times": dataclasses.asdict(self._times), "broken": self.broken}, []
+
+    def _repeat(self, header: dict[str, Any]) -> None:
+        """Times the call again by its log, on the same inputs and the memory before it. The outputs are then those of
+        the log, and so is the device's time; the host's time stays that of the call."""
+        assert self._before is not None
+        self._before.restore()
+        self._fill_inputs(header)
+        self._seeded(header)
+        cast(LiveGlue, self.glue).seed_again()
+        self.place.poison_chip()
+        try:
+            self.place.begin("repeat")
+            again = self.place.end(self._log.run())
+            self.card.wait()
+        except (RuntimeError, DeviceError) as error:
+            self._broke(error)
+        else:
+            self._times = dataclasses.replace(again, issue_ms=self._times.issue_ms)
+        self.runtime.end_call()
 
     def _broke(self, error: BaseException) -> None:
         self.broken = self.place.name == "cuda"
@@ -276,6 +361,8 @@ class LiveDevice(ProgramDevice):
         if self._phase == "ended" and record.kind not in BETWEEN_CALLS and not self.error:
             self.error = f"a record of kind {record.kind[:40]!r} between calls"
             self.runtime.findings.append(_forged(self.error))
+        if record.kind in UNREPEATABLE:
+            self._log.drop()
         super().execute(record)
 
     def _end(self, _record: StreamRecord) -> None:
@@ -316,16 +403,10 @@ class LiveDevice(ProgramDevice):
         before = self._suspects(given)
         attributes = LaunchAttributes(bool(cooperative), tuple(cluster) if cluster else None)
         self._launches[kernel] = self._launches.get(kernel, 0) + 1
-        self.runtime.launch(
-            program,
-            kernel,
-            grid,
-            block,
-            int(shared),
-            [self.card.translated(data) for data in packed],
-            own_shared=bool(own_shared),
-            attributes=attributes,
-        )
+        where = program, kernel, grid, block, int(shared), [self.card.translated(data) for data in packed]
+        self.runtime.launch(*where, own_shared=bool(own_shared), attributes=attributes)
+        if self._log.whole:
+            self._log.add(self.runtime.prepared(*where, own_shared=bool(own_shared), attributes=attributes))
         for one in given:
             unchanged = one.address in before and torch.equal(before[one.address], self.live.flat(one))
             if not unchanged and (not one.given or one.address in self._changed):
@@ -353,6 +434,7 @@ class LiveDevice(ProgramDevice):
     def _upload(self, record: StreamRecord) -> None:
         address, data = int(record.fields[0]), bytes(record.parts[0])
         super()._upload(record)
+        self._log.add(functools.partial(self.live.put, address, data))
         block = self.live.at(address)
         led = set(_addresses(data)) if block is not None else set()
         if block is not None and led:
@@ -362,28 +444,51 @@ class LiveDevice(ProgramDevice):
         self._tables.pop(int(record.fields[0]), None)
         super()._free(record)
 
+    def _fill(self, record: StreamRecord) -> None:
+        super()._fill(record)
+        address, value, nbytes = map(int, record.fields)
+        self._log.add(functools.partial(self.live.fill, address, value & 0xFF, nbytes))
+
+    def _copy(self, record: StreamRecord) -> None:
+        super()._copy(record)
+        self._log.add(functools.partial(self.live.copy, *map(int, record.fields)))
+
+    def _seed(self, record: StreamRecord) -> None:
+        super()._seed(record)
+        self._log.add(functools.partial(super()._seed, record))
+
     def _value(self, record: StreamRecord) -> None:
-        self._waiting(super()._value, record)
+        self._waiting(self._value_now, record)
+
+    def _value_now(self, record: StreamRecord) -> None:
+        super()._value(record)
+        if str(record.fields[0]).split(".")[0] in ITEMS:  # any other operator is in the log already
+            self._log.add(self.blocks.view(record.fields[2][0][0]["t"]).item)
 
     def _fetch(self, record: StreamRecord) -> None:
-        self._waiting(super()._fetch, record)
+        self._waiting(super()._fetch, record, functools.partial(_fetched, self.blocks.view(record.fields[0])))
 
     def _download(self, record: StreamRecord) -> None:
-        self._waiting(super()._download, record)
+        self._waiting(super()._download, record, functools.partial(self.card.read, *map(int, record.fields)))
 
     def _sync(self, record: StreamRecord) -> None:
-        self._waiting(lambda _record: self.card.wait(), record)
+        self._waiting(lambda _record: self.card.wait(), record, self.card.wait)
         self._answer()
 
-    def _waiting(self, act: Any, record: StreamRecord) -> None:
-        """Executes a record that waits for the device. Its fault ends this process's use of the GPU."""
+    def _waiting(self, act: Any, record: StreamRecord, again: Callable[[], Any] | None = None) -> None:
+        """Executes a record that waits for the device, and adds to the log what executes it `again`. Its fault ends
+        this process's use of the GPU."""
         began = time.perf_counter()
+        self._log.waiting = True
         try:
             act(record)
+            if again is not None:
+                self._log.add(again)
         except (DeviceError, torch.AcceleratorError) as error:
             self._broke(error)
             raise DeviceError(str(error)) from error
         finally:
+            self._log.waiting = False
             self._waited += time.perf_counter() - began
 
     def _mark(self, _record: StreamRecord) -> None:
@@ -391,11 +496,13 @@ class LiveDevice(ProgramDevice):
         number = self.card.mark()
         if number > MOST_MARKS:
             raise BadAddress(f"more than {MOST_MARKS} events")
+        self._log.add(functools.partial(self.card.mark_again, number))
         self._answer(number)
 
     def _elapsed(self, record: StreamRecord) -> None:
         first, second = map(int, record.fields)
-        self._waiting(lambda _record: self._answer(self.card.elapsed(first, second)), record)
+        again = functools.partial(self.card.elapsed, first, second)
+        self._waiting(lambda _record: self._answer(again()), record, again)
 
 
 def _addresses(data: bytes) -> Iterator[int]:

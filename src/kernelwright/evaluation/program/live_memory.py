@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -69,19 +71,24 @@ class LiveMemory(DeviceMemory):
 
     def poison_free(self) -> None:
         """Poisons all mapped memory that no block has."""
+        self.poison_beside([(block.address, block.nbytes) for block in self.in_order()])
+
+    def poison_beside(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Poisons all mapped memory beside spans: address and bytes of each, in the order of addresses."""
         for first, nbytes in self.card.ranges():
             at, end = first, first + nbytes
-            for block in self._between(first, end):
-                if block.address > at:
-                    self.card.fill(at, POISON, block.address - at)
-                at = max(at, block.address + block.nbytes)
+            for start, length in spans:
+                if start >= end or start + length <= first:
+                    continue
+                if start > at:
+                    self.card.fill(at, POISON, start - at)
+                at = max(at, start + length)
             if at < end:
                 self.card.fill(at, POISON, end - at)
 
-    def _between(self, first: int, end: int) -> list[Block]:
-        """Returns the blocks with any byte in a range of addresses, in order."""
-        found = (self.blocks[start] for start in self._starts)
-        return [block for block in found if block.address < end and block.address + block.nbytes > first]
+    def in_order(self) -> list[Block]:
+        """Returns all blocks in the order of their addresses."""
+        return [self.blocks[start] for start in self._starts]
 
     def _suspect(self, block: Block, labels: np.ndarray | int, whole: bool) -> None:
         if whole and isinstance(labels, int):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation.program.memory import DeviceMemory
@@ -29,6 +31,27 @@ class MachineRuntime(Runtime):
     def allocations(self) -> list[Allocation]:
         """Returns all blocks of the candidate."""
         return self.blocks.table()
+
+
+class RepeatingMachine(MachineRuntime):
+    """Also launches again over the blocks that a launch had, some of which are freed by then."""
+
+    _had: list[Allocation] | None = None
+
+    def allocations(self) -> list[Allocation]:
+        """Returns the blocks of the candidate: those at the first launch while one is repeated."""
+        return super().allocations() if self._had is None else self._had
+
+    def prepared(self, *where: Any, **how: Any) -> Callable[[], None]:
+        """Returns a function that makes a launch again, given as to `launch`."""
+        return functools.partial(self._again, self.allocations(), where, how)
+
+    def _again(self, had: list[Allocation], where: tuple[Any, ...], how: dict[str, Any]) -> None:
+        self._had = had
+        try:
+            self.launch(*where, **how)
+        finally:
+            self._had = None
 
 
 class SampledMachine(SampledRuntime):
