@@ -1,12 +1,12 @@
 """Judges folders of candidates and the honest set on a GPU, and prints by which road each verdict was reached.
 
-    python benchmarks/gpu_road.py [FOLDER...] [--honest] [--live] [--device cuda|host] [--jobs 8] [--only WORD...]
+    python benchmarks/gpu_road.py [FOLDER...] [--honest] [--no-live] [--device cuda|host] [--jobs 8] [--only WORD...]
         [--json FILE]
 
 The first line of each file in a FOLDER names its task, in the folder `tasks` beside it: `# task: NAME.py`. `--honest`
 adds the candidates of `tests/sets/honest`. In a folder whose name begins with `honest`, and in the honest set, verdicts
 other than `correct` and `unsupported` are failures; in other folders `correct` is one. `--device host` judges the GPU's
-way on the CPU, at reduced sizes. `--live` also executes programs that depend on values as they arrive. Exit status 1 if
+way on the CPU, at reduced sizes. `--no-live` runs programs that depend on values in the process. Exit status 1 if
 anything failed. The last line has the share of `correct` candidates that went by `program`, and evaluations a minute.
 """
 
@@ -122,7 +122,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--honest", action="store_true", help="judge tests/sets/honest, too")
-    parser.add_argument("--live", action="store_true", help="execute programs that depend on values as they arrive")
+    parser.add_argument(
+        "--live",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="execute programs that depend on values as they arrive",
+    )
     parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--only", nargs="*", default=[], help="judge only candidates whose name contains a word")
