@@ -259,11 +259,11 @@ class LiveDevice(ProgramDevice):
         draws.seed_all(header["call_seed"])
 
     def _kept(self) -> Before | None:
-        """Returns a copy of the candidate's memory; None if there is no room for it, or if kernels keep memory of
-        their own."""
+        """Returns a copy of the candidate's memory; None if it cannot be copied, or if kernels keep memory of their
+        own."""
         if self._heap or Before.nbytes(self.live, self._held) > MOST_KEPT_BYTES:
             return None
-        with contextlib.suppress(torch.OutOfMemoryError):
+        with contextlib.suppress(torch.OutOfMemoryError, DeviceError):
             return Before(self.live, self._held)
         return None
 

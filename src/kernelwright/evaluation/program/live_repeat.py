@@ -70,11 +70,11 @@ class Before:
     """The memory of a candidate as it was when a call began, without the bytes of the call's inputs."""
 
     def __init__(self, memory: LiveMemory, inputs: list[Block]) -> None:
-        """Copies all blocks but inputs. Raises torch.OutOfMemoryError."""
+        """Copies all blocks but inputs. Raises torch.OutOfMemoryError and `DeviceError`."""
         self._memory = memory
         self._spans = [(block.address, block.nbytes) for block in memory.in_order()]
         given = {block.address for block in inputs}
-        self._copies = [(address, nbytes) for address, nbytes in self._spans if address not in given]
+        self._copies = [(address, nbytes) for address, nbytes in self._spans if nbytes and address not in given]
         ends = [0]
         for _, nbytes in self._copies:
             ends.append(ends[-1] + -(-nbytes // 16) * 16)
