@@ -60,3 +60,8 @@ def test_a_window_of_many_places_is_not_read_in_place() -> None:
 def test_a_faster_memory_makes_nothing_slower() -> None:
     fast = CardCosts(bytes=CardCosts().bytes * 2)
     assert all(product_times(LARGE, card=fast)[way] <= time for way, time in product_times(LARGE).items())
+
+
+def test_a_depthwise_convolution_is_read_once() -> None:
+    size = ConvolutionSizes(1, 1, 128, 9, 64 * 112 * 112, 64 * 112 * 112, results=1)
+    assert best_convolution(size, 63) == "window"

@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass
 
 from kernelwright.solutions.kernels import convolution_ways as ways
-from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels import tiles, window_tiles
 from kernelwright.solutions.kernels import windows as win
 from kernelwright.solutions.kernels.cost import ConvolutionSizes, best_convolution
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
 from kernelwright.solutions.kernels.prepacked import is_attribute, packed_once
-from kernelwright.solutions.kernels.schedule import AUTO
+from kernelwright.solutions.kernels.schedule import AUTO, WINDOW
 from kernelwright.solutions.kernels.split import convolutions as split_convolutions
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read.declared import Shape
@@ -243,10 +243,39 @@ def _chosen(writer: Writer, node: Node) -> str:
         if not transposed:
             return best_convolution(windows, split_convolutions.MOST_PLACES, kept)
         way = best_convolution(windows, split_convolutions.MOST_PLACES, kept) if windows.known else "direct"
-        way = way if way in split_convolutions.WAYS else "direct"
+        way = way if way in (*split_convolutions.WAYS, WINDOW) else "direct"
     if transposed and way in split_convolutions.WAYS and not _steps_alike(writer, node):
         return "direct"
+    if way == WINDOW and not _window(writer, node):
+        return "direct"
     return way
+
+
+def _window(writer: Writer, node: Node) -> window_tiles.Window | None:
+    """Returns the constants of a convolution in the way `window`; None where the text does not give them, or where they
+    do not fit."""
+    x, y = writer.shape(node.args[0]), writer.shape(node)
+    rank, transposed = len(x) - 2, "transpose" in node.op
+    groups = _option(writer, node, "groups", 1)
+    size = argument(writer, node, "kernel_size") if node.text else tuple(writer.shape(node.args[1])[2:])
+    padding = _option(writer, node, "padding", 0) if node.text else node.option("padding", "0").strip("'\"")
+    if padding == "valid" or (node.text and argument(writer, node, "padding_mode", "zeros") != "zeros"):
+        padding = 0  # other modes pad before
+    elif not node.text and padding != "same":
+        padding = _known(writer, str(padding))
+    window, strides, dilations = (
+        win.numbers(value, rank)
+        for value in (size, _option(writer, node, "stride", 1), _option(writer, node, "dilation", 1))
+    )
+    if window is None or strides is None or dilations is None or not isinstance(groups, int):
+        return None
+    if padding == "same":
+        padding = tuple(d * (k - 1) // 2 for k, d in zip(window, dilations, strict=True))
+    padded = win.numbers(padding, rank)
+    if padded is None or min(x[1], y[1], groups, *window) < 1:
+        return None
+    found = window_tiles.Window(transposed, y[1] // groups, x[1] // groups, window, strides, dilations, padded)
+    return found if found.fits else None
 
 
 def _option(writer: Writer, node: Node, name: str, default: int) -> object:
@@ -274,12 +303,16 @@ def _windows(writer: Writer, node: Node) -> ConvolutionSizes:
         return ConvolutionSizes(-1, -1, -1, -1, -1, -1)
     places = math.prod(-(-k // s) for k, s in zip(window, strides, strict=True)) if transposed else math.prod(window)
     outputs, inputs = (math.prod((shape[0], *shape[2:])) for shape in (y, x))
-    return ConvolutionSizes(y[1] // groups, x[1] // groups, groups, places, outputs, inputs)
+    thin = _window(writer, node)
+    results = thin.results if thin else 0
+    return ConvolutionSizes(y[1] // groups, x[1] // groups, groups, places, outputs, inputs, results)
 
 
-def _way(c: Convolution, conv: str, block: int, parameters: str, epilogue: Epilogue) -> ways.Way:
+def _way(writer: Writer, node: Node, c: Convolution, parameters: str, epilogue: Epilogue) -> ways.Way:
     """Returns the kernel of a way to convolve."""
-    axes = {0: "n", **win.axes(c.rank)}
+    axes, conv, block = {0: "n", **win.axes(c.rank)}, _chosen(writer, node), writer.schedule.block
+    if conv == WINDOW and (window := _window(writer, node)):
+        return window_tiles.convolution(window, parameters, epilogue, axes)
     if conv == "channels":
         return ways.channels(c.rank, c.transposed, block, parameters, epilogue, axes)
     if conv == "weights":
@@ -326,7 +359,7 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     parameters = (
         f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
     )
-    way = _way(c, _chosen(writer, node), writer.schedule.block, parameters, epilogue)
+    way = _way(writer, node, c, parameters, epilogue)
     name = add_kernel(writer, c.name, way.text)
     first, before = way.first, way.before.strip()
     if way.split:

@@ -34,6 +34,10 @@ class CardCosts:
     """Operations a microsecond of the register-tiled kernels (`double64`)."""
     shared_flops: float = 7e6
     """The same for one result a thread (`shared16`)."""
+    window_flops: float = 25e6
+    """The same for the convolutions of `window`."""
+    cached_bytes: float = 6e6
+    """Bytes a microsecond that a kernel reads again from the second-level cache."""
 
 
 H200 = CardCosts()
@@ -107,6 +111,8 @@ class ConvolutionSizes:
     places: int
     outputs: int
     inputs: int
+    results: int = 0
+    """Output channels of a thread in the way `window`; 0 where that way does not fit."""
 
     @property
     def known(self) -> bool:
@@ -123,6 +129,11 @@ def convolution_times(
     moved = 4 * size.groups * (size.out * size.outputs + size.channels * size.inputs) / card.bytes
     results = size.out * size.outputs * size.groups
     found = {"weights": max(flops / 6e6 / min(1.0, results / (1024 * card.processors)), moved * 1.5) + card.launch}
+    if size.results:
+        sides = math.ceil(size.out / size.results)
+        used = min(1.0, results / (4 * 1024 * card.processors)) * size.out / (sides * size.results)
+        again = 4 * size.groups * size.channels * size.inputs * (sides - 1) / card.cached_bytes
+        found["window"] = max(flops / card.window_flops / used, moved * 1.1 + again) + card.launch
     for way, edge, speed in (("gemm64", 64, 14e6), ("gemm128", 128, 16e6)):
         blocks = math.ceil(size.outputs / edge) * math.ceil(size.out / edge) * size.groups
         used = min(1.0, size.out / edge) * min(1.0, size.outputs / edge)

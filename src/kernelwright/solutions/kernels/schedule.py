@@ -21,6 +21,8 @@ HALVES = ("half256", "halftall", "half128", "half64")
 """The tilings of 16-bit products on tensor cores (see `half_products`)."""
 CONVOLUTIONS = ("direct", "weights", "channels", "gemm16", "gemm32", "gemm64", "gemm128", "double64")
 """The ways to compute a convolution (see `convolution_ways`)."""
+WINDOW = "window"
+"""Computes neighbouring results of a convolution of few channels in a thread (see `window_tiles`)."""
 POOLS = ("direct", "block")
 """The ways to pool windows: one thread a result, or one block a result where windows are large (adaptive)."""
 MEMORY = ("plain", "wide")
@@ -31,7 +33,7 @@ AUTO = "auto"
 """The way that suits the operator's own sizes, for products and convolutions (`cost`)."""
 NAMED = {
     "product": ("", *PRODUCTS, *SPLITS, *HALVES, AUTO),
-    "conv": (*CONVOLUTIONS, *SPLITS, AUTO),
+    "conv": (*CONVOLUTIONS, WINDOW, *SPLITS, AUTO),
     "pool": POOLS,
     "memory": MEMORY,
     "attention": ATTENTION,

@@ -24,7 +24,7 @@ def of(root: Node, halves: bool) -> list[Schedule]:
         found += [Schedule(product=p) for p in HALVES if halves]
     if convolutions:
         found += [Schedule(conv=way) for way in CONVOLUTIONS]
-        found += [Schedule(conv=way) for way in ("split1", "split64", "split128", "read1")]
+        found += [Schedule(conv=way) for way in ("split1", "split64", "split128", "read1", "window")]
         found += [Schedule(conv="direct", block=block) for block in (64, 128, 512)]
         found += [Schedule(conv="channels", block=128)]
     if products and convolutions:
