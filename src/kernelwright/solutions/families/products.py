@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from kernelwright.solutions.families import half_products
 from kernelwright.solutions.families.views import order
-from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels import skinny, tiles
 from kernelwright.solutions.kernels.cost import ProductSizes, best_product
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
 from kernelwright.solutions.kernels.prepacked import is_attribute, packed_once
-from kernelwright.solutions.kernels.schedule import AUTO, HALVES
+from kernelwright.solutions.kernels.schedule import AUTO, HALVES, SKINNY
 from kernelwright.solutions.kernels.split import products as split_products
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read import shaped_lowering  # noqa: F401
@@ -113,7 +113,7 @@ def _chosen(writer: Writer, size: ProductSizes, along_k: bool, half: str, kept: 
         return half_products.best(size)
     if wanted == AUTO or (wanted in HALVES and not half):
         return best_product(size, along_k, kept=kept)
-    return "register64" if wanted == "tensor" and not half else wanted
+    return "register64" if wanted == "tensor" and not half or wanted == SKINNY and half else wanted
 
 
 _ARGUMENTS = {
@@ -123,7 +123,11 @@ _ARGUMENTS = {
 }
 
 
-def _tiled(p: tiles.Product, tiling: str, epilogue: Epilogue, axes: dict[int, str]) -> tiles.Written:
+def _tiled(
+    p: tiles.Product, tiling: str, size: ProductSizes, epilogue: Epilogue, axes: dict[int, str]
+) -> tiles.Written:
+    if tiling == SKINNY:
+        return skinny.product(p, size, epilogue, axes)
     if tiling in half_products.SHAPES:
         return half_products.product(p, tiling, epilogue, axes)
     if tiling in split_products.SHAPES:
@@ -151,8 +155,9 @@ def _write(
         batched=bool(start),
         matrices=("a, am, ak", "b, bn, bk"),
     )
-    tiling = _chosen(writer, _sizes(a.shape, b.shape), not b.by_rows, a.half)
-    written = _tiled(p, tiling, epilogue, axes)
+    size = _sizes(a.shape, b.shape)
+    tiling = _chosen(writer, size, not b.by_rows, a.half)
+    written = _tiled(p, tiling, size, epilogue, axes)
     return add_kernel(writer, op, written.text), written
 
 
@@ -288,7 +293,7 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         matrices=("x, K, 1", "w, K, 1"),
     )
     axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
-    written = _tiled(p, tiling, epilogue, axes)
+    written = _tiled(p, tiling, size, epilogue, axes)
     name = add_kernel(writer, "linear", written.text)
     y = writer.result()
     template = (

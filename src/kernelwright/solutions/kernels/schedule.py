@@ -23,6 +23,8 @@ CONVOLUTIONS = ("direct", "weights", "channels", "gemm16", "gemm32", "gemm64", "
 """The ways to compute a convolution (see `convolution_ways`)."""
 WINDOW = "window"
 """Computes neighbouring results of a convolution of few channels in a thread (see `window_tiles`)."""
+SKINNY = "skinny"
+"""Reads the large operand of a product once, where the other has few rows or columns (see `skinny`)."""
 POOLS = ("direct", "block")
 """The ways to pool windows: one thread a result, or one block a result where windows are large (adaptive)."""
 MEMORY = ("plain", "wide")
@@ -32,7 +34,7 @@ ATTENTION = ("steps", "flash")
 AUTO = "auto"
 """The way that suits the operator's own sizes, for products and convolutions (`cost`)."""
 NAMED = {
-    "product": ("", *PRODUCTS, *SPLITS, *HALVES, AUTO),
+    "product": ("", *PRODUCTS, *SPLITS, *HALVES, SKINNY, AUTO),
     "conv": (*CONVOLUTIONS, WINDOW, *SPLITS, AUTO),
     "pool": POOLS,
     "memory": MEMORY,
