@@ -94,6 +94,7 @@ class CandidateClient:
         self.build_seconds = 0.0
         self.last = messages.AnswerState()
         """The last answer."""
+        self._kept = False
         self.left = options.timeout
         # The CPU-time limit backs up the wall-clock deadline that this class enforces.
         cpu = int(options.timeout * 2) + 5
@@ -134,14 +135,19 @@ class CandidateClient:
 
     @property
     def keeps(self) -> bool:
-        """Tells whether the model may hold what an earlier call has computed."""
-        return True
+        """Tells whether the model may hold results under the version of weights that `make` has just changed.
+
+        Without such weights, another call would be as the one that follows: other inputs, and all else the same.
+        """
+        return self._kept
 
     def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
         """Constructs the model with the reference's weights, or only resets them. Raises `Failed`."""
         nodes, tensors = data.packed(1, 2)
         header = {"kind": "model", "values": nodes, "weight_seed": weight_seed, "keep": keep}
-        return self._ask(messages.Made, header, tensors, "in its constructor").facts.weights
+        how = self._ask(messages.Made, header, tensors, "in its constructor").facts.weights
+        self._kept = keep and how in ("names", "order")
+        return how
 
     def call(self, data: TrialData, call_seed: int, reuse: bool) -> Answered[messages.Called]:
         """Runs one forward pass. Raises `Failed`."""

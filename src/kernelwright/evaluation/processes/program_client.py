@@ -66,11 +66,6 @@ class ProgramClient(CandidateClient):
         self.seen = messages.DeviceReport()
         """The device process's last report."""
         self.rule = case.rule
-        self._kept = False
-
-    @property
-    def keeps(self) -> bool:
-        return self._kept
 
     @staticmethod
     def _runner(case: Case, options: EvalOptions, link: socket.socket) -> Child:
@@ -89,7 +84,7 @@ class ProgramClient(CandidateClient):
         given = tuple(t for _, t in state) if made.weights in ("names", "order") else ()
         told = self.seen.downloaded > 0  # what the call has told the host may be kept there
         self._device(given, kind="weights", places=made.places, own=made.own, new=not keep)
-        self._kept = keep and (told or self.seen.keeps)
+        self._kept = keep and bool(made.places) and (told or self.seen.keeps)
         return made.weights
 
     def call(self, data: TrialData, call_seed: int, reuse: bool) -> Answered[messages.Called]:
