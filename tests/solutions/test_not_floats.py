@@ -49,6 +49,16 @@ RIGHT = (
     "x.half() + x",
     "torch.where(t > 2, x, 0.0)",
     "(t % 3).float() / 2",
+    "x * (x > -1).all(dim=1).unsqueeze(1)",
+    "x.masked_fill((x > 1).any(1, keepdim=True).expand(-1, 3), 0.0).sum(0)",
+    "(x > -1).all(1).float().cumsum(0)",
+    "torch.bmm((x > 0).any(1).type_as(x).view(1, 1, -1), x.unsqueeze(0))",
+    "x.masked_fill(t > 2, 0.0).sum(0)",
+    "torch.where(t.bool(), x, 0.5).sum(0)",
+    "(x > 0).sum(1, dtype=torch.float32)",
+    "(x > 0).sum(1, dtype=torch.int64)",
+    "torch.mean(t, dim=1, dtype=torch.float32)",
+    "torch.softmax(x, 1, dtype=x.dtype)",
 )
 REFUSED = (
     "t + 1",
@@ -65,8 +75,21 @@ REFUSED = (
     "t.repeat(2, 1).float()",
     "torch.cat([x > 0, x > 1]).float()",
     "x.half().float()",
+    "(x > 0).sum(1, dtype=torch.int32)",
+    "x.sum(1, dtype=torch.float64)",
+    "x.sum(1, dtype=torch.int64)",
+    "x.cumsum(1, dtype=torch.float64)",
+    "x.to(t.dtype)",
+    "torch.softmax(x.half(), 1, dtype=torch.float32)",
     "(x.half() * 2).float().sum()",
 )
+MANY = """def many(n):
+    while n % 5:
+        n += 1
+    return n
+
+
+"""
 LISTS = (
     "self.layers = nn.ModuleList()\n        for _ in range(2):\n            self.layers.append(nn.Linear(d, d))",
     "self.layers = nn.ModuleList([nn.Linear(d, d)])\n        self.layers.append(nn.Tanh())",
@@ -108,6 +131,38 @@ def test_bounds_that_are_tensors(evaluator: Evaluator) -> None:
     for forward in ("x.clamp(max=self.hi, min=self.lo)", "torch.clamp(x, self.lo)"):
         for schedule in (CANONICAL, TUNED):
             assert verdict(evaluator, text(forward, init), schedule) == ("correct", "")
+
+
+@pytest.mark.parametrize(
+    ("forward", "x", "t"),
+    [
+        ("(x > 0).sum((1, 2))", (3, 64, 256), (1,)),
+        ("x.masked_fill(t > 2, 0.0).sum(1), x.masked_fill(t > 2, 1.0).sum(-1)", (3, 33, 70), (33, 70)),
+        ("torch.where(t > 2, x, torch.zeros_like(x)).sum(-1)", (3, 33, 70), (33, 70)),
+    ],
+)
+def test_truths_of_larger_rows(forward: str, x: tuple[int, ...], t: tuple[int, ...], evaluator: Evaluator) -> None:
+    source = text(forward).replace("torch.randn(37, 3)", f"torch.randn{x}")
+    source = source.replace("torch.randint(0, 5, (37, 3))", f"torch.randint(0, 5, {t})")
+    for as_given in (source, source.replace("(0, 5, ", "(0, 2, ").replace("t > 2", "t.bool()")):
+        for schedule in (CANONICAL, TUNED):
+            assert verdict(evaluator, as_given, schedule) == ("correct", "")
+
+
+def test_a_truth_of_a_buffer_is_read_at_its_place(evaluator: Evaluator) -> None:
+    init = "self.register_buffer('band', torch.ones(33, 70).tril() > 0)"
+    source = text("torch.where(self.band, x, torch.zeros_like(x)).sum(-1)", init)
+    source = source.replace("torch.randn(37, 3)", "torch.randn(3, 33, 70)")
+    for schedule in (CANONICAL, TUNED):
+        assert verdict(evaluator, source, schedule) == ("correct", "")
+
+
+def test_channels_that_the_text_does_not_give(evaluator: Evaluator) -> None:
+    init = "self.a = nn.Conv2d(3, many(8), 1)\n        self.b = nn.Conv2d(many(8), 3, 1)"
+    source = text("self.b(self.a(x).relu())", init).replace("class Model", MANY + "class Model")
+    source = source.replace("torch.randn(37, 3)", "torch.randn(2, 3, 9, 9)")
+    for schedule in (CANONICAL, TUNED):
+        assert verdict(evaluator, source, schedule) == ("correct", "")
 
 
 @pytest.mark.parametrize("forward", REFUSED)

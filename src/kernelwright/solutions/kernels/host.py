@@ -50,4 +50,5 @@ def argument(writer: Writer, node: Node, name: str, default: Any = None) -> Any:
 
     `node.text` is the module's attribute, e.g. `self.conv`.
     """
-    return writer.facts.attributes.get(f"{node.text.removeprefix('self.')}.{name}", default)
+    found = writer.facts.attributes.get(f"{node.text.removeprefix('self.')}.{name}")
+    return default if found is None else found

@@ -40,7 +40,7 @@ from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Declared, Shape, broadcast
 from kernelwright.solutions.read.facts import Facts, read_facts
 from kernelwright.solutions.read.reading import Node, ReferenceText, Unreadable, nodes
-from kernelwright.solutions.read.wholes import stored_truths, whole
+from kernelwright.solutions.read.wholes import stored_truth, whole
 
 Anchor = Callable[["Writer", Node, "Epilogue"], str]
 ANCHORS: dict[str, Anchor] = {}
@@ -115,7 +115,6 @@ class Writer(Values):
         """The stack of tensors that are being lowered; each is an operand of the one before it."""
         self._shapes: dict[Node, Shape] = {}
         self.floats: set[str] = set()
-        self._truths: set[Node] = set()
         """Python names of tensors that are known to hold float32 in row-major order."""
         self._users: Counter[Node] = Counter()
         self._ways: dict[Node, Callable[[], str] | None] = {}
@@ -210,8 +209,6 @@ class Writer(Values):
                 raise Unreadable(f"no template for {part.op} of whole numbers")
         self.count_users(root)
         self.root = root
-        for part in root.args if root.op == "tuple" else (root,):
-            self._truths |= stored_truths(self, part)
         if root.op == "tuple":
             return ", ".join(self.rounded(arg, self.tensor(arg)) for arg in root.args)
         result = self.rounded(root, self.tensor(root))
@@ -266,7 +263,6 @@ class Writer(Values):
             return node
         self._users.clear()
         self.count_users(node)
-        self._truths |= stored_truths(self, node)
         name = self.tensor(node)
         stand = Node("tensor", text=name)
         self.facts.tensors[name], self._floating[stand] = declared, self.floating(node)
@@ -308,7 +304,7 @@ class Writer(Values):
         if node.op == "constant":
             return self._constant(node)
         if node.op in FUSED:
-            return elementwise(self, node) if node in self._truths else self._fused(node)
+            return elementwise(self, node) if stored_truth(self, node) else self._fused(node)
         if node.op in READERS and node.op not in ANCHORS:
             return elementwise(self, node)
         if node.op in ANCHORS:

@@ -493,6 +493,8 @@ class ForwardReader(Expressions):
         options = self._arguments(op, operands, args[1:], keywords, values)
         if op == "scatter":
             return factories.scattered(self, operands, options.get("dim", "0"))
+        if "dtype" in options:
+            operands[0] = casting.accumulated(self, op, operands[0], options.pop("dtype"), values)
         return settled(self.facts, Node(op, tuple(operands), options=tuple(sorted(options.items()))))
 
     def _arguments(

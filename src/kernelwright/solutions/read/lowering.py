@@ -13,6 +13,7 @@ from typing import Any
 
 from kernelwright.solutions.kernels.stages import Writer
 from kernelwright.solutions.read.reading import Node, Unreadable
+from kernelwright.solutions.read.wholes import whole
 
 Rule = Callable[[Writer, Node], Node]
 RULES: dict[str, Rule] = {}
@@ -477,4 +478,8 @@ def _unsqueeze(writer: Writer, node: Node) -> Node:
 @rule("cast")
 def _cast(writer: Writer, node: Node) -> Node:
     """Gives a cast the dtype that its result is rounded to."""
-    return Node("cast", node.args, node.text or writer.floating(node.args[1]))
+    kind = node.text or writer.floating(node.args[1])
+    if not kind and whole(writer, node.args[1]):
+        raise Unreadable("no template for a change to whole numbers")
+    args = node.args if len({writer.shape(a) for a in node.args}) == 1 else node.args[:1]  # the type alone is wanted
+    return Node("cast", args, kind or "float")

@@ -21,9 +21,6 @@ def settled(facts: Facts, node: Node) -> Any:
         return Node(f"{op}imum", node.args)
     if op in _PAIRS and (node.option("dim") or op.startswith("cum")):
         return (node, Node(_PAIRS[op], node.args, options=node.options))
-    if op in ("sum", "mean", "prod", "max", "min") and node.option("dtype"):
-        kept = tuple((k, v) for k, v in node.options if k != "dtype")
-        return Node(op, node.args, node.text, kept)
     if op == "dropout":
         return _dropout(facts, node)
     if op in ("chunk", "split", "unbind", "var_mean", "std_mean", "aminmax"):

@@ -35,16 +35,16 @@ def whole(writer: Values, node: Node) -> bool:
     return kept and bool(node.args) and all(whole(writer, a) for a in node.args)
 
 
-def stored_truths(writer: Values, root: Node) -> set[Node]:
-    """Returns a truth value whose operands are not elementwise, in a set, after computing these operands.
+def stored_truth(writer: Values, root: Node) -> bool:
+    """Tells whether a node is a truth value whose operands are not elementwise, after computing these operands.
 
-    Only elementwise kernels store booleans. The set is empty for other values.
+    Only elementwise kernels store booleans.
     """
-    found: set[Node] = set()
+    found = False
     for arg in root.args if root.op in COMPARISONS or root.op in LOGIC else ():
         if arg.op in COMPARISONS or arg.op in LOGIC:
-            found |= {root} if stored_truths(writer, arg) else set()
+            found |= stored_truth(writer, arg)
         elif any(n.op not in FUSED and n.args for n in nodes(arg)):
             writer.tensor(arg)
-            found = {root}
+            found = True
     return found

@@ -46,7 +46,7 @@ class LambdaFusion(Fusion):
             self.indexed |= not self._is_scalar_input(node)
             return super()._read(node)
         variable = self._variable()
-        self.loads[f"float {variable}"] = text
+        self.loads[f"float {variable}"] = text  # of truth values, too: statements use the variable for their results
         self._known[node] = variable
         return variable
 

@@ -97,7 +97,11 @@ class RowLambda(LambdaFusion):
         indexed = self.indexed
         name = super()._read(node)
         # An operand that is read at `j` alone needs no other index.
-        self.indexed = indexed or any("[j]" not in s for s in self.statements[before:])
+        texts = [
+            *self.statements[before:],
+            *([name] if "[" in name else []),
+        ]  # truth values are read where they are used
+        self.indexed = indexed or any("[j]" not in text for text in texts)
         return name
 
 
@@ -255,6 +259,7 @@ class WideRowKernel(RowKernel):
         sizes = "long long rows, int n, int inner" if self.inner else "long long rows, int n"
         statements, body = "\n".join(text), "\n".join(fusion.statements)
         divided = " / n" if member.text == "mean" else ""
+        out, dtype = self._stored()
         writer.kernel(INCLUDE)
         writer.kernel(f"""
 extern "C" __global__ void {bounds}{name}({pointers}float* parts, {sizes}{numbers}) {{
@@ -264,7 +269,7 @@ extern "C" __global__ void {bounds}{name}({pointers}float* parts, {sizes}{number
 }}
 """)
         writer.kernel(f"""
-extern "C" __global__ void {last}({pointers}const float* parts, float* y, int rows, int n, int count{numbers}) {{
+extern "C" __global__ void {last}({pointers}const float* parts, {out}* y, int rows, int n, int count{numbers}) {{
     auto r = kw::columns<8, 4>(count, rows, parts);
     long long row = r.row;
     float {total} = r.{kind}([&](int j, float v) {{ return v; }}){divided};
@@ -284,7 +289,7 @@ extern "C" __global__ void {last}({pointers}const float* parts, float* y, int ro
         writer.line(f"{count} = max(1, min({length} // {_LONG // 8}, {_BLOCKS} // max(1, {grid})))")
         writer.line(f"{parts} = torch.empty({count}, {rows}, device={x}.device)")
         left = reduced_sizes(x, len(full), group.dims, writer.shape(group.root))
-        writer.line(f"{y} = torch.empty({left}, device={x}.device)")
+        writer.line(f"{y} = torch.empty({left}{dtype}, device={x}.device)")
         given = f"{rows}, {length}{f', {width}' if self.inner else ''}"
         if not self.inner:
             grid = f"{grid} * {layout.blocks}" if layout.blocks > 1 else grid
@@ -318,6 +323,10 @@ extern "C" __global__ void {last}({pointers}const float* parts, float* y, int ro
         """Returns the operator that the kernel is named after."""
         return title_of(self.writer, self.group)
 
+    def _stored(self) -> tuple[str, str]:
+        """Returns the results' type in CUDA, and its part of the allocation in Python."""
+        return ("long long", ", dtype=torch.int64") if self.writer.kind(self.group.root) == "long" else ("float", "")
+
     def _reading(self, n: int) -> tuple[RowLayout, int, str, str]:
         """Returns the layout of rows of n elements (-1: unknown), the threads of a block, the first statements, and the
         kernel's attributes."""
@@ -344,7 +353,7 @@ extern "C" __global__ void {last}({pointers}const float* parts, float* y, int ro
         (pointers, tensors), (numbers, values) = self.operands.pointers(y, x), self.operands.numbers(y, x)
         sizes = [group.full[d] for d in group.dims]
         layout, block, head, bounds = self._reading(-1 if -1 in sizes else math.prod(sizes))
-        out, dtype = ("long long", ", dtype=torch.int64") if writer.kind(group.root) == "long" else ("float", "")
+        out, dtype = self._stored()
         parameters = f"{pointers}{out}* y, {'int n, int inner' if self.inner else 'long long rows, int n'}{numbers}"
         body = "\n".join(self.text)
         if re.search(r"\brow\b", body):
