@@ -29,6 +29,26 @@ def test_skinny_products_are_right(name: str) -> None:
     assert verdict == "correct", reason
 
 
+VECTORS = {
+    "tail": PRODUCT.format(expression="torch.relu(torch.matmul(A, B) - 0.5)", a="131, 37", b="37, 70"),
+    "packs": PRODUCT.format(expression="torch.bmm(A, B)", a="2, 132, 36", b="2, 36, 68"),
+    "by columns": PRODUCT.format(expression="torch.bmm(A.mT, B.mT)", a="2, 20, 68", b="2, 72, 20"),
+    "linear": MODULE.format(layer="Linear(20, 68)", shape="3, 45, 20"),
+    "one": PRODUCT.format(expression="torch.matmul(A, B)", a="1, 1", b="1, 1"),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_products_from_registers_are_right(name: str) -> None:
+    text, verdict, reason = judged(VECTORS[name], "product=vector")
+    assert "kw::VectorTile<" in text
+    assert verdict == "correct", reason
+
+
+def test_short_sums_are_not_packed() -> None:
+    assert best_product(ProductSizes(128, 64, 128, 512)) == "vector"
+
+
 @pytest.mark.parametrize(
     "size", [ProductSizes(1, 4096, 4096), ProductSizes(8192, 1, 8192), ProductSizes(16, 8192, 8192)]
 )

@@ -61,6 +61,12 @@ __device__ inline int remainder(long long i, int d) {
     return i >> 32 ? (int)(i % d) : (int)((unsigned)i % (unsigned)d);
 }
 
+// Takes the place of the output in an epilogue that is written for memory: every index is this one result.
+struct Result {
+    float& value;
+    __device__ float& operator[](long long) const { return value; }
+};
+
 // Operands of `map`. `one(i)` is the value for the result's element i, `pack<N>(i)` the values for i, …, i + N - 1;
 // `pack` is allowed where `packs<N>()` and i is a multiple of N.
 

@@ -16,7 +16,7 @@ from kernelwright.solutions.kernels import skinny, tiles
 from kernelwright.solutions.kernels.cost import ProductSizes, best_product
 from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
 from kernelwright.solutions.kernels.prepacked import is_attribute, packed_once
-from kernelwright.solutions.kernels.schedule import AUTO, HALVES, SKINNY
+from kernelwright.solutions.kernels.schedule import AUTO, HALVES, SKINNY, VECTOR
 from kernelwright.solutions.kernels.split import products as split_products
 from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
 from kernelwright.solutions.read import shaped_lowering  # noqa: F401
@@ -113,7 +113,7 @@ def _chosen(writer: Writer, size: ProductSizes, along_k: bool, half: str, kept: 
         return half_products.best(size)
     if wanted == AUTO or (wanted in HALVES and not half):
         return best_product(size, along_k, kept=kept)
-    return "register64" if wanted == "tensor" and not half or wanted == SKINNY and half else wanted
+    return "register64" if wanted == "tensor" and not half or wanted in (SKINNY, VECTOR) and half else wanted
 
 
 _ARGUMENTS = {
@@ -128,6 +128,8 @@ def _tiled(
 ) -> tiles.Written:
     if tiling == SKINNY:
         return skinny.product(p, size, epilogue, axes)
+    if tiling == VECTOR:
+        return skinny.vector(p, epilogue, axes)
     if tiling in half_products.SHAPES:
         return half_products.product(p, tiling, epilogue, axes)
     if tiling in split_products.SHAPES:

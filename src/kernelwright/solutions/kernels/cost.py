@@ -36,6 +36,8 @@ class CardCosts:
     """The same for one result a thread (`shared16`)."""
     window_flops: float = 25e6
     """The same for the convolutions of `window` and the products of `skinny`."""
+    vector_flops: float = 28e6
+    """The same for the products of `vector`."""
     cached_bytes: float = 6e6
     """Bytes a microsecond that a kernel reads again from the second-level cache."""
 
@@ -81,10 +83,15 @@ def product_times(
         blocks = math.ceil(size.m / edge) * math.ceil(size.n / edge) * size.batch
         used = min(1.0, blocks / card.processors) * min(1.0, size.m / edge) * min(1.0, size.n / edge)
         found[way] = max(flops / speed / used, floor) + card.launch
+    blocks = math.ceil(size.m / 128) * math.ceil(size.n / 64) * size.batch
+    used = min(1.0, blocks / (2 * card.processors)) * min(1.0, size.m / 128) * min(1.0, size.n / 64)
+    found["vector"] = max(flops / card.vector_flops / used, floor * 1.1) + card.launch
     few, many = sorted((size.m, size.n))
-    if few <= 64:
-        blocks = math.ceil(many / (4 if along_k or size.n < size.m else 32)) * math.ceil(few / 32) * size.batch
+    if few <= 32:
+        along = along_k or size.n < size.m
+        blocks = math.ceil(many / (4 if along else 32)) * size.batch
         used = min(1.0, blocks / card.processors) * few / (1 << (few - 1).bit_length())
+        used *= min(1.0, size.k / (128 if along else 32))
         found["skinny"] = max(flops / card.window_flops, floor * 1.1) / used + card.launch
     for way, shape in SHAPES.items():
         left, right = (8 * size.batch * size.k * n / card.bytes for n in (size.m, size.n))

@@ -25,6 +25,8 @@ WINDOW = "window"
 """Computes neighbouring results of a convolution of few channels in a thread (see `window_tiles`)."""
 SKINNY = "skinny"
 """Reads the large operand of a product once, where the other has few rows or columns (see `skinny`)."""
+VECTOR = "vector"
+"""Computes 8 by 8 results of a product in a thread, from operands that no other kernel packs (see `skinny`)."""
 POOLS = ("direct", "block")
 """The ways to pool windows: one thread a result, or one block a result where windows are large (adaptive)."""
 MEMORY = ("plain", "wide")
@@ -34,7 +36,7 @@ ATTENTION = ("steps", "flash")
 AUTO = "auto"
 """The way that suits the operator's own sizes, for products and convolutions (`cost`)."""
 NAMED = {
-    "product": ("", *PRODUCTS, *SPLITS, *HALVES, SKINNY, AUTO),
+    "product": ("", *PRODUCTS, *SPLITS, *HALVES, SKINNY, VECTOR, AUTO),
     "conv": (*CONVOLUTIONS, WINDOW, *SPLITS, AUTO),
     "pool": POOLS,
     "memory": MEMORY,
