@@ -24,7 +24,7 @@ def permuted(x: Node, dims: tuple[int, ...]) -> Node:
 
 
 @rule("conv", "convtranspose", *(f"{kind}{d}d" for kind in _WINDOWED for d in (1, 2, 3)))
-def _one_example(writer: Writer, node: Node) -> Node:
+def one_example(writer: Writer, node: Node) -> Node:
     """Treats a tensor without a batch as a batch of one."""
     x, *more = node.args
     named = node.op if node.op.endswith("d") else writer.reference.modules[node.text.removeprefix("self.")][0]

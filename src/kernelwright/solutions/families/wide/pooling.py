@@ -12,6 +12,7 @@ from kernelwright.solutions.kernels.host import add_kernel, add_lines
 from kernelwright.solutions.kernels.stages import Epilogue, Writer
 from kernelwright.solutions.read.lowering import reduce, rule
 from kernelwright.solutions.read.reading import Node
+from kernelwright.solutions.read.shaped_lowering import one_example
 
 INCLUDE = "#include <kernelwright/pool.cuh>"
 _BLOCK, _EACH = 128, 4
@@ -26,7 +27,9 @@ def _adaptive(writer: Writer, node: Node) -> Node:
     """Turns pooling to one value a channel into a reduction, for the wide way."""
     rank, wanted = int(node.op[-2]), option(writer, node, "output_size")
     shape = writer.shape(node.args[0])
-    if writer.schedule.memory != "wide" or len(shape) != rank + 2 or wanted not in (1, (1,) * rank, [1] * rank):
+    if len(shape) != rank + 2:
+        return one_example(writer, node)
+    if writer.schedule.memory != "wide" or wanted not in (1, (1,) * rank, [1] * rank):
         return node
     return reduce("max" if "max" in node.op else "mean", node.args[0], tuple(range(2, rank + 2)), True)
 
