@@ -17,7 +17,7 @@ def test_a_library_that_takes_over_later_is_seen(pool: Pool, calls: int, verdict
         f"        self.calls += 1\n        if self.calls > {calls}:\n            return torch.relu(x) * self.scale\n"
         "        return module.forward(x, self.scale)",
     )
-    options = EvalOptions(timing_seconds=0.1, trials=3, timeout=20, live=False)
+    options = EvalOptions(timing_seconds=0.1, trials=3, timeout=20)
     with Evaluator(options, device="cpu", pool=pool) as evaluator:
         result = judged(evaluator, text, "from_scratch")
     assert result.verdict == verdict and (verdict == "correct" or "no-own-kernel" in result.reason), result.reason

@@ -75,7 +75,7 @@ PLAIN = "return self.launched('scaled_relu', x, torch.empty_like(x), rows)"
 
 @pytest.fixture(scope="module")
 def evaluator(pool: Pool) -> Iterator[Evaluator]:
-    options = EvalOptions(timing_seconds=0.05, trials=2, timeout=20)
+    options = EvalOptions(timing_seconds=0.05, trials=2, timeout=20, live=True)
     with Evaluator(options, device="cpu", pool=pool) as made:
         yield made
 

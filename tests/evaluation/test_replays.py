@@ -74,7 +74,7 @@ class ModelNew(nn.Module):
 @pytest.fixture(scope="module")
 def evaluator(pool: Pool) -> Iterator[Evaluator]:
     """Repeats programs, and does not ask the functional machine before."""
-    options = EvalOptions(timing_seconds=0.05, trials=1, timeout=20, program_first=False, live=False)
+    options = EvalOptions(timing_seconds=0.05, trials=1, timeout=20, program_first=False)
     with Evaluator(options, device="cpu", pool=pool) as made:
         yield made
 
@@ -404,9 +404,9 @@ def test_what_only_fails_at_other_sizes_is_right_by_its_program_or_not_at_all(wh
     assert found.verdict == "correct" and found.environment.road == "program", (found.reason, way(found))
     assert "shape-specialised" in [f.rule for f in found.findings]
     waits = candidate(right.replace("return self.launched('scaled", "x[0, 0].item()\nreturn self.launched('scaled"))
-    reads = whole.evaluate(task, waits, whole.options.changed(live=False))
+    reads = whole.evaluate(task, waits)
     assert reads.verdict == "wrong" and "it reads values" in way(reads), (reads.verdict, reads.reason)
-    live = whole.evaluate(task, waits)
+    live = whole.evaluate(task, waits, whole.options.changed(live=True))
     assert live.verdict == "correct" and live.environment.road == "program", (live.reason, way(live))
     assert "shape-specialised" in [f.rule for f in live.findings]
 

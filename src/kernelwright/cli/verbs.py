@@ -147,7 +147,7 @@ def eval_(
     baselines: Baselines = "eager",
     timing_seconds: TimingSeconds = 1.0,
     gpu_memory_gb: GpuMemory = 0.0,
-    live: Live = True,
+    live: Live = False,
     sample_large: SampleLarge = True,
     full_size: FullSize = False,
     strict_kernelbench: Strict = False,

@@ -103,7 +103,7 @@ class EvalOptions(Record):
     replay: bool = True
     """On a GPU: check and time a candidate by repeating its program, if that does not depend on values
     (`repeated_program`). False runs its host code on the GPU, in the process that holds the values."""
-    live: bool = True
+    live: bool = False
     """On a GPU: check and time a candidate whose program depends on values by executing its records as they arrive
     (`program.live`). False runs its host code in the process that holds the values."""
     strict_kernelbench: bool = False

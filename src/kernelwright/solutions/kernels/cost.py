@@ -34,9 +34,9 @@ class CardCosts:
     """Operations a microsecond of the register-tiled kernels (`double64`)."""
     shared_flops: float = 7e6
     """The same for one result a thread (`shared16`)."""
-    window_flops: float = 25e6
+    window_flops: float = 12e6
     """The same for the convolutions of `window` and the products of `skinny`."""
-    vector_flops: float = 28e6
+    vector_flops: float = 20e6
     """The same for the products of `vector`."""
     cached_bytes: float = 6e6
     """Bytes a microsecond that a kernel reads again from the second-level cache."""
