@@ -180,4 +180,4 @@ def test_constructor_and_weights_keep_their_names() -> None:
 
 
 def test_the_tuned_schedule_has_a_name_that_is_read() -> None:
-    assert named(TUNED.name) == TUNED
+    assert named(TUNED.name) == named("tuned") == TUNED

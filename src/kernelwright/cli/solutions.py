@@ -36,7 +36,9 @@ def _root() -> None:
 def solutions_write(
     task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
     form: Form = "module",
-    schedule: Annotated[str, typer.Option(help="Name of a schedule, as --list prints it.")] = "canonical",
+    schedule: Annotated[
+        str, typer.Option(help="Name of a schedule, as --list prints it, or tuned: the fast one.")
+    ] = "canonical",
     list_schedules: Annotated[bool, typer.Option("--list", help="Print the task's schedules, plainest first.")] = False,
     out: Annotated[Path | None, path_option("File for the candidate; default: stdout.")] = None,
     as_json: Json = False,

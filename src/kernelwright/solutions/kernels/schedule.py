@@ -87,13 +87,15 @@ class Schedule:
 
 
 def named(text: str) -> Schedule:
-    """Returns the schedule of a name. Raises `UsageError` for any other text."""
+    """Returns the schedule of a name; `tuned` is `TUNED`. Raises `UsageError` for any other text."""
+    if text == "tuned":
+        return TUNED
     known = {f.name: f for f in fields(Schedule)}
     values: dict[str, Any] = {}
     for part in text.split(",") if text != "canonical" else []:
         name, _, value = part.partition("=")
         if name not in known or not value:
-            hint = f"canonical, or NAME=VALUE with a name of {', '.join(known)}"
+            hint = f"canonical, tuned, or NAME=VALUE with a name of {', '.join(known)}"
             raise UsageError(f"{part!r} is no part of a schedule", hint=hint)
         if name in values:
             raise UsageError(f"the schedule {text!r} says twice what {name} is", hint="say it once")
