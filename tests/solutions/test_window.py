@@ -40,19 +40,19 @@ CONVOLUTIONS = {
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_of_few_channels_are_right(name: str) -> None:
     text, verdict, reason = judged(CONVOLUTIONS[name], "conv=window")
-    assert "kw::Window<" in text
+    assert "kw::WindowTile<" in text
     assert verdict == "correct", reason
 
 
 def test_a_depthwise_convolution_is_computed_by_windows() -> None:
     source = MODULE.format(layer="Conv2d(64, 64, 3, padding=1, groups=64)", shape="32, 64, 56, 56")
-    assert "kw::Window<" in judged(source.replace("32, 64, 56, 56", "2, 64, 8, 8"), "conv=auto")[0]
+    assert "kw::WindowTile<" in judged(source.replace("32, 64, 56, 56", "2, 64, 8, 8"), "conv=auto")[0]
 
 
 def test_weights_that_no_shared_memory_holds_are_read_directly() -> None:
     source = MODULE.format(layer="Conv1d(600, 8, 3)", shape="1, 600, 5")
     text, verdict, reason = judged(source, "conv=window")
-    assert "kw::Window<" not in text
+    assert "kw::WindowTile<" not in text
     assert verdict == "correct", reason
 
 

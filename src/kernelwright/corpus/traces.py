@@ -63,7 +63,7 @@ def _task_lines(source: str) -> tuple[str, ...]:
 def kernel_bodies(answer: str, kind: str = "__global__") -> dict[str, str]:
     """Maps the functions of a kind in an answer's CUDA strings to the text of their bodies."""
     found: dict[str, str] = {}
-    pattern = re.compile(rf"{kind}\s+(?:__forceinline__\s+)?\w+\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
+    pattern = re.compile(rf"{kind}\s+(?:__forceinline__\s+)?\w+\s+(?:__\w+__\([^)]*\)\s*)*(\w+)\s*\(")
     for text in cuda_strings(answer):
         at = 0
         while match := pattern.search(text, at):

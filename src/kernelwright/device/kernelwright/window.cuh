@@ -2,10 +2,10 @@
 //
 //     extern "C" __global__ void __launch_bounds__(128) blur(const float* x, const float* w, float* y, ...) {
 //         auto finish = [&](long long n, int o, int od, int oh, int ow, float& result) { result = fmaxf(result, 0); };
-//         kw::Window<false, 1, 4, 4, 3, 3, 1, 1, 1, 1, 1>::run(x, w, y, sizes, finish);
+//         kw::WindowTile<false, 1, 4, 4, 3, 3, 1, 1, 1, 1, 1>::run(x, w, y, sizes, finish);
 //     }
 //
-// launched with `Window::blocks` blocks and 4 * OT * (channels of a group) * (places of the window) bytes of shared
+// launched with `WindowTile::blocks` blocks and 4 * OT * (channels of a group) * (places of the window) bytes of shared
 // memory, which hold the weights. Rows whose starts are multiples of 16 bytes are read and written 16 bytes at a time.
 #pragma once
 #include <kernelwright/memory.cuh>
@@ -51,7 +51,7 @@ __device__ void segment(const float* row, int start, int width, bool packs, floa
 // BACK: a transposed convolution; V is then a multiple of SW and R is 1. KH, KW: the window; S, D: strides, dilations;
 // PW: the padding along rows.
 template <bool BACK, int OT, int R, int V, int KH, int KW, int SH, int SW, int DH, int DW, int PW>
-struct Window {
+struct WindowTile {
     static constexpr int THREADS = 128;
     // The first and the last column of the input that the columns 0 to V - 1 of the output read.
     static constexpr int FIRST = BACK ? below(PW - (KW - 1) * DW, SW) : -PW;

@@ -66,7 +66,7 @@ class Window:
 
     @property
     def arguments(self) -> str:
-        """The arguments of `kw::Window`."""
+        """The arguments of `kw::WindowTile`."""
         numbers = [self.results, self.rows, self.columns]
         numbers += [*self._flat(self.size), *self._flat(self.strides), *self._flat(self.dilations), self.padding[-1]]
         return ", ".join(["true" if self.transposed else "false", *map(str, numbers)])
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(128) @name(@parameters) {
         @stored
     };
     kw::WindowSizes sizes{@sizes};
-    kw::Window<@arguments>::run(x, w, y, sizes, finish);
+    kw::WindowTile<@arguments>::run(x, w, y, sizes, finish);
 }
 """
 

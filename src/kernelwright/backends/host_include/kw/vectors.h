@@ -76,22 +76,17 @@ using __nv_fp8x2_storage_t = unsigned short;
 using __nv_fp8x4_storage_t = unsigned;
 enum __nv_saturation_t { __NV_NOSAT, __NV_SATFINITE };
 enum __nv_fp8_interpretation_t { __NV_E4M3, __NV_E5M2 };
-template <class T>
-T kw_saturated(float v, unsigned char largest) {
-  T most(largest, T::from_bits());
-  return v > float(most) ? most : v < -float(most) ? T(largest | 0x80, T::from_bits()) : T(v);
-}
-#define KW_FP8(NAME, OF, LARGEST)                                                \
-  struct NAME {                                                                  \
-    __nv_fp8_storage_t __x;                                                      \
-    NAME() = default;                                                            \
-    explicit NAME(float v) : __x(kw_saturated<c10::OF>(v, LARGEST).x) {}         \
-    explicit NAME(double v) : NAME(static_cast<float>(v)) {}                     \
-    explicit NAME(int v) : NAME(static_cast<float>(v)) {}                        \
-    explicit operator float() const { return c10::OF(__x, c10::OF::from_bits()); } \
+#define KW_FP8(NAME)                                       \
+  struct NAME {                                            \
+    __nv_fp8_storage_t __x;                                \
+    NAME() = default;                                      \
+    explicit NAME(float v);                                \
+    explicit NAME(double v) : NAME(static_cast<float>(v)) {} \
+    explicit NAME(int v) : NAME(static_cast<float>(v)) {}  \
+    explicit operator float() const;                       \
   };
-KW_FP8(__nv_fp8_e4m3, Float8_e4m3fn, 0x7e)
-KW_FP8(__nv_fp8_e5m2, Float8_e5m2, 0x7b)
+KW_FP8(__nv_fp8_e4m3)
+KW_FP8(__nv_fp8_e5m2)
 #undef KW_FP8
 struct alignas(2) __nv_fp8x2_e4m3 { __nv_fp8x2_storage_t __x; };
 struct alignas(2) __nv_fp8x2_e5m2 { __nv_fp8x2_storage_t __x; };

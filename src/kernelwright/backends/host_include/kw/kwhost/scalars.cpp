@@ -118,6 +118,17 @@ int64_t maybe_wrap_dim(int64_t dim, int64_t rank) {
 
 }  // namespace c10
 
+namespace {
+template <class T>
+T saturated(float v, unsigned char largest) {
+  T most(largest, T::from_bits());
+  return v > float(most) ? most : v < -float(most) ? T(largest | 0x80, T::from_bits()) : T(v);
+}
+}  // namespace
+__nv_fp8_e4m3::__nv_fp8_e4m3(float v) : __x(saturated<c10::Float8_e4m3fn>(v, 0x7e).x) {}
+__nv_fp8_e4m3::operator float() const { return c10::Float8_e4m3fn(__x, c10::Float8_e4m3fn::from_bits()); }
+__nv_fp8_e5m2::__nv_fp8_e5m2(float v) : __x(saturated<c10::Float8_e5m2>(v, 0x7b).x) {}
+__nv_fp8_e5m2::operator float() const { return c10::Float8_e5m2(__x, c10::Float8_e5m2::from_bits()); }
 __half::operator float() const { return c10::Half(bits, c10::Half::from_bits()); }
 unsigned short __half::c10_bits(float v) { return c10::Half(v).x; }
 __nv_bfloat16::operator float() const { return c10::BFloat16(bits, c10::BFloat16::from_bits()); }
