@@ -21,14 +21,19 @@ def start(module: str, first: Any, more: dict[str, str] | None = None) -> subpro
     """Starts a process that runs one of our modules, and sends it `first`. `more` are environment variables."""
     paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, **(more or {}), "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        env=environment,
-    )
+    # A process that starts has SIGINT blocked until it ignores it: Ctrl-C would interrupt its imports.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env=environment,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     send(process, first)
     return process
 
@@ -73,3 +78,4 @@ def stop(process: subprocess.Popen[str], seconds: float = 5.0) -> None:
 def ignore_interrupts() -> None:
     """Ignores Ctrl-C: the parent handles it, and its closed pipe ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
