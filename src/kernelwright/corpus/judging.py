@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelwright.corpus.pairs import Pair, Recipe, from_fields, make_chunk
-from kernelwright.corpus.processes import ignore_interrupts
+from kernelwright.corpus.processes import ignore_interrupts, request
 from kernelwright.corpus.shards import Verdict, row_of
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
@@ -104,7 +104,7 @@ def _say(value: dict[str, Any]) -> None:
 
 def _main() -> None:
     ignore_interrupts()
-    first = json.loads(sys.stdin.readline())
+    first = request()
     recipe = from_fields(first["recipe"])
     options = EvalOptions(**first["options"]) if first["options"] is not None else None
     small = SMALL_BUDGET if options is not None and options.backend == "cpu" else None

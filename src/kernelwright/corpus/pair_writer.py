@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import Any
 
 from kernelwright.corpus.pairs import from_fields, make_chunk
-from kernelwright.corpus.processes import ignore_interrupts
+from kernelwright.corpus.processes import ignore_interrupts, request
 
 
 def _main() -> None:
     ignore_interrupts()
-    recipe = from_fields(json.loads(sys.stdin.readline()))
+    recipe = from_fields(request())
     for line in sys.stdin:
         try:
             answer: dict[str, Any] = asdict(make_chunk(recipe, json.loads(line)))

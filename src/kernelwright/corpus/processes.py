@@ -48,6 +48,14 @@ def send(process: subprocess.Popen[str], value: Any) -> None:
         return
 
 
+def request() -> Any:
+    """Returns the next JSON line that the parent sends. Ends the process where the parent is gone."""
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):
+        raise SystemExit(0)
+    return json.loads(line)
+
+
 def receive(process: subprocess.Popen[str]) -> Any:
     """Returns the next JSON line of a process. Raises `HarnessError` where it has ended, or reports a failure."""
     assert process.stdout is not None
