@@ -9,7 +9,7 @@
 // next scores runs while the last weights multiply values.
 
 #include <kernelwright/halves.cuh>
-#include <kernelwright/wgmma_registers.cuh>
+#include <kernelwright/wgmma.cuh>
 
 namespace kw {
 
