@@ -78,8 +78,8 @@ struct Gathered {
             int4 row = known_rows[16 * i];
             bool in = inside(row, z, y, x);
             const char* pixel = from + (in ? (long long)(row.x + further) * (all * 256) : 0);
-            copy16(to + 16 * 128 * i, pixel, in);
-            copy16(to + ROWS * 128 + 16 * 128 * i, pixel + 128, in);
+            copy16(to + 16 * 128 * i, pixel, in ? 16 : 0);
+            copy16(to + ROWS * 128 + 16 * 128 * i, pixel + 128, in ? 16 : 0);
         }
         if (t < ROWS) {
             bool in = inside(mine, z, y, x);

@@ -25,11 +25,6 @@ constexpr bool IS_HALF = false;
 template <>
 inline constexpr bool IS_HALF<__half> = true;
 
-// Copies up to 16 bytes (0 or more), and writes zeros for the rest of them.
-__device__ inline void copy_some(unsigned to, const void* from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
 // Brings 64 IMAGES lines of 128 bytes into shared memory, by 128 threads: line l of an image lies at byte 128 l of its
 // 8192, its piece p of 16 bytes at p ^ (l & 7). A line is a row's 64 k (ALONG_K), or 64 rows' elements of one k.
 template <class T, bool ALONG_K, int IMAGES>
@@ -59,7 +54,7 @@ struct HalfCopy {
             for (int c = 0; c < IMAGES; ++c) {
                 const T* next = ALONG_K ? from + 4 * c * hop : from + 64 * c;
 #pragma unroll
-                for (int j = 0; j < 4; ++j) copy_some(at + c * 8192 + j * 2048, next + j * hop, 16);
+                for (int j = 0; j < 4; ++j) copy16(at + c * 8192 + j * 2048, next + j * hop, 16);
             }
         } else {
             for (int i = 0; i < 4 * IMAGES; ++i) {
@@ -67,7 +62,7 @@ struct HalfCopy {
                 long long here = line + 16 * j + (ALONG_K ? 64 * c : 0), left = places - place - (ALONG_K ? 0 : 64 * c);
                 int bytes = here < lines && left > 0 ? (left < 8 ? 2 * (int)left : 16) : 0;
                 const T* next = ALONG_K ? from + i * hop : from + j * hop + 64 * c;
-                copy_some(at + c * 8192 + j * 2048, bytes ? next : data, bytes);
+                copy16(at + c * 8192 + j * 2048, bytes ? next : data, bytes);
             }
         }
         copies_arrive(done);

@@ -24,9 +24,9 @@ __device__ inline void barrier_arrive(unsigned barrier) {
 // Orders earlier writes to shared memory before reads by tensor cores and bulk copies.
 __device__ inline void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Copies 16 bytes, or writes zeros where `inside` is false.
-__device__ inline void copy16(unsigned to, const void* from, bool inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+// Copies up to 16 bytes (0 or more), and writes zeros for the rest of them.
+__device__ inline void copy16(unsigned to, const void* from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 // Copies 4 bytes, or writes zeros where `inside` is false.
