@@ -14,17 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from speed_common import (
-    GpuClock,
-    begun,
-    checked,
-    errors,
-    library_answer,
-    loaded,
-    measure,
-    medians,
-    parser,
-)
+from speed_common import GpuClock, compare, errors, library_answer, loaded, medians
 
 SEED = 43
 
@@ -98,7 +88,7 @@ def measured(a: Attention, clock: GpuClock, seconds: float) -> dict[str, Any]:
     torch.manual_seed(SEED)
     shape = (a.batch, a.heads, a.length, a.width)
     q, k, v = (torch.randn(shape, device="cuda").to(getattr(torch, a.dtype)) for _ in range(3))
-    model = loaded(library_answer(a.source()), "attention")()
+    model = loaded(library_answer(a.source()), "attention").ModelNew()
 
     def flash() -> Any:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
@@ -127,13 +117,5 @@ def measured(a: Attention, clock: GpuClock, seconds: float) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    asked = parser(__doc__, "attention_speed.json").parse_args()
-    results = begun(asked, "attention_speed", ("case",))
-    if asked.check:
-        return checked({a.name: a.source() for a in small()}, results)
-    return measure(asked, results, cases(), measured)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(compare(__doc__, "attention_speed", cases(), small(), measured))

@@ -11,18 +11,14 @@ holds nothing of the inputs. Rows have raw samples in milliseconds. `--scale 0.0
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
 import statistics
-import tempfile
-import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from result_file import write_text
+from speed_common import Results, Row, loaded
 
 TASK = """
 import torch
@@ -106,19 +102,11 @@ CASES = (
 )  # fmt: skip
 
 
-def loaded(text: str, folder: Path, name: str) -> Any:
-    """Returns a Python text as a module."""
-    path = folder / f"{name}.py"
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class Clock:
-    """Times calls by CUDA events, each after the L2 cache was overwritten."""
+    """Times calls by CUDA events, each after the L2 cache was overwritten. The host enqueues all calls without waiting.
+
+    `speed_common.GpuClock` waits after each call; its times were not compared with these on a card.
+    """
 
     def __init__(self, repeats: int) -> None:
         import torch
@@ -165,7 +153,7 @@ def copied(count: int, clock: Clock) -> list[float]:
     return clock.samples(lambda: target.copy_(start))
 
 
-def measured(case: Case, given: argparse.Namespace, clock: Clock, folder: Path) -> dict[str, Any]:
+def measured(case: Case, given: argparse.Namespace, clock: Clock) -> Row:
     """Returns a case's row: error, bytes, samples of each way."""
     import torch
 
@@ -173,15 +161,15 @@ def measured(case: Case, given: argparse.Namespace, clock: Clock, folder: Path) 
     from kernelwright.solutions.kernels.schedule import named
 
     source = case.source(given.scale)
-    task = loaded(source, folder, f"task_{case.name}")
-    answer = loaded(write(source, named(given.schedule)), folder, f"answer_{case.name}")
+    task = loaded(source, f"task_{case.name}")
+    answer = loaded(write(source, named(given.schedule)), f"answer_{case.name}")
     with torch.no_grad(), torch.device("cuda"):
         torch.manual_seed(7)
         model = task.Model().cuda()
         torch.manual_seed(7)
         ours = answer.ModelNew().cuda()
         inputs = task.get_inputs()
-    row: dict[str, Any] = {"case": case.name, "body": case.body, "shapes": case.shapes}
+    row: Row = {"case": case.name, "body": case.body, "shapes": case.shapes}
     with torch.no_grad():
         result, eager = ours(*inputs), model(*inputs)
         row["bytes"] = bytes_of([*inputs, *model.parameters(), result])
@@ -207,7 +195,7 @@ def measured(case: Case, given: argparse.Namespace, clock: Clock, folder: Path) 
     return row
 
 
-def shown(row: dict[str, Any]) -> str:
+def shown(row: Row) -> str:
     """Returns a row as a line: megabytes, milliseconds, share of the copy's speed, gain over eager, errors."""
     if "failed" in row:
         return f"{row['case']:20s} FAILED {row['failed']}"
@@ -221,45 +209,54 @@ def shown(row: dict[str, Any]) -> str:
     return told + f"  error {row['error']['ours']:.1e} / {row['error']['eager']:.1e} {'' if row['right'] else 'WRONG'}"
 
 
+def parser(what: str | None) -> argparse.ArgumentParser:
+    """Returns a parser with the options that both scripts have."""
+    made = argparse.ArgumentParser(description=(what or "").partition("\n")[0])
+    made.add_argument("out", type=Path)
+    made.add_argument("--only", default="")
+    made.add_argument("--seconds", type=float, default=60.0)
+    return made
+
+
+def chosen(cases: Iterable[Case], given: argparse.Namespace, results: Results) -> Iterator[Case]:
+    """Yields the cases whose names hold a word of `--only`, until the time is over."""
+    words = [w for w in given.only.split(",") if w]
+    for case in cases:
+        if words and not any(w in case.name for w in words):
+            continue
+        if results.over:
+            print(f"{case.name:20s} left out: no time")
+            continue
+        yield case
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--schedule", default="")
-    parser.add_argument("--only", default="")
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    given = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--schedule", default="")
+    made.add_argument("--compile", action="store_true")
+    made.add_argument("--scale", type=float, default=1.0)
+    made.add_argument("--repeats", type=int, default=20)
+    given = made.parse_args()
     import torch
 
     from kernelwright.solutions.kernels.schedule import TUNED
 
     given.schedule = given.schedule or TUNED.name
-    began, rows = time.monotonic(), []
-    words = [w for w in given.only.split(",") if w]
+    results = Results(given.out, "bandwidth", ("case",), given.seconds)
+    results.facts = {"device": torch.cuda.get_device_name(), "schedule": given.schedule}
     clock = Clock(given.repeats)
-    with tempfile.TemporaryDirectory() as folder:
-        for case in CASES:
-            if words and not any(w in case.name for w in words):
-                continue
-            if time.monotonic() - began > given.seconds:
-                print(f"{case.name:20s} left out: no time")
-                continue
-            try:
-                row = measured(case, given, clock, Path(folder))
-            except Exception as error:  # one case must not end the others
-                row = {"case": case.name, "failed": f"{type(error).__name__}: {error}"[:300]}
-                traceback.print_exc(limit=-3)
-            print(shown(row), flush=True)
-            rows.append(row)
-            torch.cuda.empty_cache()
-    shares = [r["share"] for r in rows if "share" in r]
+    for case in chosen(CASES, given, results):
+        try:
+            row = measured(case, given, clock)
+        except Exception as error:  # one case must not end the others
+            row = {"case": case.name, "failed": f"{type(error).__name__}: {error}"[:300]}
+            traceback.print_exc(limit=-3)
+        results.add(row, shown(row))
+        torch.cuda.empty_cache()
+    shares = [r["share"] for r in results.rows if "share" in r]
     median = statistics.median(shares) if shares else None
-    print(f"median share {median}, wrong {[r['case'] for r in rows if not r.get('right')]}")
-    told = {"benchmark": "bandwidth", "device": torch.cuda.get_device_name(), "schedule": given.schedule}
-    told |= {"wall_s": round(time.monotonic() - began, 1), "median_share": median, "rows": rows}
-    write_text(given.out, json.dumps(told, indent=1))
+    print(f"median share {median}, wrong {[r['case'] for r in results.rows if not r.get('right')]}")
+    results.write(wall_s=round(results.spent, 1), median_share=median)
     return 0
 
 

@@ -8,19 +8,14 @@ parallel, and timed beside a copy of the same bytes. Rows have raw samples in mi
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from bandwidth import CASES, Case, Clock, bytes_of, copied, loaded
-from result_file import write_text
+from bandwidth import CASES, Case, Clock, bytes_of, chosen, copied, parser
+from speed_common import Results, Row, loaded
 
 from kernelwright.solutions import write
 from kernelwright.solutions.families.wide import maps, scans
@@ -58,18 +53,18 @@ def layout_of(case: str, layout: tuple[int, ...]) -> Iterator[None]:
         wide.contiguous_layout, wide.strided_layout, scans.layout_of, maps.layout_of = kept
 
 
-def rows_of(case: Case, folder: Path, clock: Clock) -> list[dict[str, Any]]:
+def rows_of(case: Case, clock: Clock) -> list[Row]:
     """Returns a row for each layout of a case."""
     import torch
 
-    task = loaded(case.source(1.0), folder, f"task_{case.name}")
+    task = loaded(case.source(1.0), f"task_{case.name}")
     texts = []
     for layout in LAYOUTS[case.name]:
         with layout_of(case.name, layout):
             texts.append(write(case.source(1.0), TUNED))
     with torch.device("cuda"), torch.no_grad():
         inputs = task.get_inputs()
-    modules = [loaded(text, folder, f"answer_{case.name}_{k}") for k, text in enumerate(texts)]
+    modules = [loaded(text, f"answer_{case.name}_{k}") for k, text in enumerate(texts)]
     models = [module.ModelNew().cuda() for module in modules]
 
     def compiled(module: Any) -> None:
@@ -94,25 +89,13 @@ def rows_of(case: Case, folder: Path, clock: Clock) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    given = parser.parse_args()
-    words = [w for w in given.only.split(",") if w]
-    began, rows, clock = time.monotonic(), [], Clock(10)
-    with tempfile.TemporaryDirectory() as folder:
-        for case in CASES:
-            if case.name not in LAYOUTS or words and not any(w in case.name for w in words):
-                continue
-            if time.monotonic() - began > given.seconds:
-                print(f"{case.name} left out: no time")
-                continue
-            mine = rows_of(case, Path(folder), clock)
-            told = "  ".join(f"{','.join(map(str, r['layout']))}: {r.get('share', r.get('failed'))}" for r in mine)
-            print(f"{case.name:20s} {told}", flush=True)
-            rows += mine
-    write_text(given.out, json.dumps({"benchmark": "bandwidth_layouts", "rows": rows}, indent=1))
+    given = parser(__doc__).parse_args()
+    results = Results(given.out, "bandwidth_layouts", ("case", "layout"), given.seconds)
+    clock = Clock(10)
+    for case in chosen([c for c in CASES if c.name in LAYOUTS], given, results):
+        for row in rows_of(case, clock):
+            layout = ",".join(map(str, row["layout"]))
+            results.add(row, f"{case.name:20s} {layout}: {row.get('share', row.get('failed'))}")
     return 0
 
 

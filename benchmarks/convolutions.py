@@ -15,17 +15,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from speed_common import (
-    GpuClock,
-    begun,
-    checked,
-    errors,
-    library_answer,
-    loaded,
-    measure,
-    medians,
-    parser,
-)
+from speed_common import GpuClock, compare, errors, library_answer, loaded, medians
 
 SEED = 43
 EXACT_SAMPLES = 2
@@ -160,11 +150,10 @@ def measured(c: Convolution, clock: GpuClock, seconds: float) -> dict[str, Any]:
     """Returns one convolution's times and errors."""
     import torch
 
-    namespace: dict[str, Any] = {}
-    exec(c.source(), namespace)
+    task = loaded(c.source(), "task")
     torch.manual_seed(SEED)
-    reference = namespace["Model"](*namespace["get_init_inputs"]()).cuda()
-    ours = loaded(library_answer(c.source()), "convolution")(*namespace["get_init_inputs"]()).cuda()
+    reference = task.Model(*task.get_init_inputs()).cuda()
+    ours = loaded(library_answer(c.source()), "convolution").ModelNew(*task.get_init_inputs()).cuda()
     ours.load_state_dict(reference.state_dict())
     x = torch.randn(c.batch, c.inner, *c.extents, device="cuda")
 
@@ -195,13 +184,5 @@ def measured(c: Convolution, clock: GpuClock, seconds: float) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    asked = parser(__doc__, "convolutions.json").parse_args()
-    results = begun(asked, "convolutions", ("case",))
-    if asked.check:
-        return checked({c.name: c.source() for c in small()}, results)
-    return measure(asked, results, cases(), measured)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(compare(__doc__, "convolutions", cases(), small(), measured))

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import convolutions
 import products
-from speed_common import GpuClock, begun, checked, loaded, measure, medians, parser
+from speed_common import GpuClock, compare, loaded, medians
 
 from kernelwright.solutions import write
 from kernelwright.solutions.kernels import cost
-from kernelwright.solutions.kernels.schedule import Schedule
+from kernelwright.solutions.kernels.schedule import AUTO, Schedule
 from kernelwright.solutions.kernels.split.convolutions import MOST_PLACES
-from kernelwright.solutions.kernels.split.products import SHAPES
+from kernelwright.solutions.kernels.window_tiles import Window
 
 SEED = 43
 MOST_TIMES = 2.5
@@ -47,6 +48,9 @@ class Swept:
     def is_product(self) -> bool:
         return isinstance(self.of, products.Product)
 
+    def source(self) -> str:
+        return self.of.source()
+
     def estimates(self) -> Mapping[str, float]:
         """Returns the estimated microseconds of each way."""
         if isinstance(self.of, products.Product):
@@ -56,34 +60,39 @@ class Swept:
 
     def answers(self) -> dict[str, str]:
         """Returns the answers by way; ways with equal texts once."""
-        field, plain = ("product", "double64") if self.is_product else ("conv", "gemm64")
         found: dict[str, str] = {}
         estimates = self.estimates()
-        for way in (plain, *SHAPES):
-            if estimates.get(way, 0.0) > MOST_TIMES * min(estimates.values()):
+        for way, estimate in estimates.items():
+            if estimate > MOST_TIMES * min(estimates.values()):
                 continue
-            text = write(self.of.source(), Schedule(block=512, memory="wide", **{field: way}))
+            text = self.answer(way)
             if text not in found.values():
                 found[way] = text
         return found
 
+    def answer(self, way: str) -> str:
+        """Returns the answer that computes the case in a way."""
+        field = "product" if self.is_product else "conv"
+        return write(self.source(), Schedule(block=512, memory="wide", **{field: way}))
+
+    def taken(self) -> str:
+        """Returns the way that `auto` takes: it gives the same answer."""
+        chosen = self.answer(AUTO)
+        return next(way for way, text in self.answers().items() if text == chosen)
+
 
 def _windows(c: convolutions.Convolution) -> cost.ConvolutionSizes:
     """Returns a convolution's sizes as the cost model takes them."""
-    outputs, inputs, places = c.batch, c.batch, 1
-    for extent, kernel in zip(c.extents, c.kernel, strict=True):
-        inputs *= extent
-        if c.transposed:
-            outputs *= (extent - 1) * c.stride - 2 * c.padding + c.dilation * (kernel - 1) + 1
-            places *= -(-kernel // c.stride)
-        else:
-            outputs *= (extent + 2 * c.padding - c.dilation * (kernel - 1) - 1) // c.stride + 1
-            places *= kernel
-    return cost.ConvolutionSizes(c.outer // c.groups, c.inner // c.groups, c.groups, places, outputs, inputs)
+    outputs, inputs = c.batch * prod(c.results()), c.batch * prod(c.extents)
+    places = prod(-(-kernel // c.stride) if c.transposed else kernel for kernel in c.kernel)
+    out, channels = c.outer // c.groups, c.inner // c.groups
+    steps = [(number,) * c.rank for number in (c.stride, c.dilation, c.padding)]
+    thin = Window(c.transposed, out, channels, c.kernel, *steps)
+    return cost.ConvolutionSizes(out, channels, c.groups, places, outputs, inputs, thin.results if thin.fits else 0)
 
 
 def cases() -> list[Swept]:
-    """Returns the float32 cases, small ones first."""
+    """Returns the float32 cases: products, then convolutions."""
     found = [Swept(p) for p in products.cases() if p.dtype == "float32" and not p.sliced and p.m < 8192]
     return found + [Swept(c) for c in convolutions.cases()]
 
@@ -92,40 +101,25 @@ def measured(swept: Swept, clock: GpuClock, seconds: float) -> dict[str, Any]:
     """Returns the estimated and the measured microseconds of a case's ways."""
     import torch
 
-    reference = _namespace(swept.of.source())
+    task = loaded(swept.source(), "task")
     torch.manual_seed(SEED)
-    inputs = [x.cuda() for x in reference["get_inputs"]()]
+    inputs = [x.cuda() for x in task.get_inputs()]
     calls = {}
     for way, text in swept.answers().items():
-        model = loaded(text, "swept")(*reference["get_init_inputs"]()).cuda()
+        model = loaded(text, "swept").ModelNew(*task.get_init_inputs()).cuda()
         calls[way] = lambda model=model: model(*inputs)
     with torch.no_grad():
         times = {way: 1e3 * ms for way, ms in medians(clock.interleaved(calls, seconds)).items()}
     estimates = swept.estimates()
-    known = {way: estimates[way] for way in times if way in estimates}
-    taken = min(known, key=known.__getitem__)
+    taken = swept.taken()
     return {
         "us": times,
         "ms": {"ours": times[taken] / 1e3},
-        "estimated_us": known,
+        "estimated_us": {way: estimates[way] for way in times},
         "taken": taken,
         "regret": times[taken] / min(times.values()),
     }
 
 
-def _namespace(source: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    exec(compile(source, "<task>", "exec"), found)
-    return found
-
-
-def main() -> int:
-    asked = parser(__doc__, "cost_model.json").parse_args()
-    results = begun(asked, "cost_model", ("case",))
-    if asked.check:
-        return checked({p.name: p.source() for p in products.small()[:1]}, results)
-    return measure(asked, results, cases(), measured)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(compare(__doc__, "cost_model", cases(), [Swept(products.small()[0])], measured))

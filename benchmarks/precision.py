@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import speed_common
 from result_file import write_text
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -104,7 +105,8 @@ def errors_on_gpu(_args: argparse.Namespace) -> list[dict[str, Any]]:
                 torch.backends.cuda.matmul.allow_tf32 = allowed
                 made["cublas_tf32" if allowed else "cublas_float32"] = a @ b
             for name, out in made.items():
-                largest, rms = _errors(out, exact)
+                found = speed_common.errors(out, exact)
+                largest, rms = found["largest"], found["rms"]
                 rows.append({"values": values, "k": k, "product": name, "largest": largest, "rms": rms, "right": True})
                 print(f"{values:8} {k:5} {name:18} {largest:.2e} {rms:.2e}", flush=True)
     return rows
@@ -118,11 +120,6 @@ def _drawn(values: str, shape: tuple[int, int]) -> Any:
         return torch.rand(shape, generator=generator)
     normal = torch.randn(shape, generator=generator)
     return normal if values == "normal" else normal * torch.exp(2.5 * torch.randn(shape, generator=generator))
-
-
-def _errors(out: Any, exact: Any) -> tuple[float, float]:
-    difference, size = (out.double() - exact).abs(), exact.abs().mean()
-    return float(difference.max() / size), float(difference.square().mean().sqrt() / size)
 
 
 def calibrate(args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -16,17 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from speed_common import (
-    GpuClock,
-    begun,
-    checked,
-    errors,
-    library_answer,
-    loaded,
-    measure,
-    medians,
-    parser,
-)
+from speed_common import GpuClock, compare, errors, library_answer, loaded, medians
 
 SEED = 43
 PITCH = 64
@@ -154,7 +144,7 @@ def torch_product(p: Product, a: Any, b: Any) -> Any:
 
 def measured(p: Product, clock: GpuClock, seconds: float) -> dict[str, Any]:
     """Returns one product's times and errors."""
-    ours = loaded(library_answer(p.source()), "product")()
+    ours = loaded(library_answer(p.source()), "product").ModelNew()
     found: dict[str, Any] = {}
     for name, make in distributions().items():
         if p.dtype == "float16" and name in ("heavy-tailed", "mixed rows", "tiny", "huge"):
@@ -188,13 +178,5 @@ def as_exact(found: dict[str, Any]) -> bool:
     )
 
 
-def main() -> int:
-    asked = parser(__doc__, "products.json").parse_args()
-    results = begun(asked, "products", ("case",))
-    if asked.check:
-        return checked({p.name: p.source() for p in small()}, results)
-    return measure(asked, results, cases(), measured)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(compare(__doc__, "products", cases(), small(), measured))

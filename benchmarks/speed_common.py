@@ -49,10 +49,10 @@ def library_answer(source: str) -> str:
 
 
 def loaded(text: str, name: str) -> Any:
-    """Executes an answer of our own library and returns its class `ModelNew`."""
+    """Executes a task of ours, or an answer of our own library, and returns it as a module."""
     module = ModuleType(name)
     exec(compile(text, f"<{name}>", "exec"), module.__dict__)
-    return module.__dict__["ModelNew"]
+    return module
 
 
 def plain_float32() -> None:
@@ -139,11 +139,12 @@ def judged(source: str, text: str, evaluator: Evaluator, name: str) -> Row:
     return {"verdict": found.verdict, "reason": found.reason[:300]}
 
 
-def checked(sources: Mapping[str, str], results: Results) -> int:
-    """Judges the library's answers to small tasks on the functional machine; returns 1 where one is not correct."""
+def checked(cases: Sequence[Case], results: Results) -> int:
+    """Judges the library's answers to small cases on the functional machine; returns 1 where one is not correct."""
     with Evaluator(EvalOptions(backend="cpu", trials=2, seed=1)) as evaluator:
-        for name, source in sources.items():
-            results.add({"case": name, **judged(source, library_answer(source), evaluator, name)})
+        for case in cases:
+            source = case.source()
+            results.add({"case": case.name, **judged(source, library_answer(source), evaluator, case.name)})
     return int(any(row["verdict"] != "correct" for row in results.rows))
 
 
@@ -156,8 +157,28 @@ class Case(Protocol):
     @property
     def kind(self) -> str: ...
 
+    def source(self) -> str:
+        """Returns the case as a task."""
+        ...
+
 
 C = TypeVar("C", bound=Case)
+
+
+def compare(
+    what: str | None,
+    benchmark: str,
+    cases: Sequence[C],
+    small: Sequence[C],
+    measured: Callable[[C, GpuClock, float], Row],
+) -> int:
+    """Does what a script's command line asks for: measures its cases, or with `--check` judges its small ones.
+
+    `what` is the script's docstring. The results go to `BENCHMARK.json` if no file is given. Returns the exit status.
+    """
+    asked = parser(what, f"{benchmark}.json").parse_args()
+    results = begun(asked, benchmark, ("case",))
+    return checked(small, results) if asked.check else measure(asked, results, cases, measured)
 
 
 def measure(
@@ -248,13 +269,16 @@ class Results:
         """True where no further row may be begun."""
         return self.spent > self.seconds
 
-    def add(self, row: Row) -> None:
-        """Adds a row in place of an earlier one with its key, and writes the file. Threads may share the results."""
+    def add(self, row: Row, told: str = "") -> None:
+        """Adds a row in place of an earlier one with its key, writes the file, and prints `told`, or else the row.
+
+        Threads may share the results.
+        """
         with self.lock:
             self.rows = [r for r in self.rows if self.name(r) != self.name(row)] + [row]
             self.write()
         shown = {k: v for k, v in row.items() if k not in ("samples", "errors", "answer", "findings", "seconds")}
-        print(f"{self.spent:6.1f} s  {json.dumps(shown)[:240]}", flush=True)
+        print(told or f"{self.spent:6.1f} s  {json.dumps(shown)[:240]}", flush=True)
 
     def write(self, **more: Any) -> None:
         """Writes all rows, with the hardware and the facts of this call."""
