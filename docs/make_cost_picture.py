@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ROOT / "docs" / "cost_model.svg"
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 460, 64, 48, 24
 COLOURS = {"product": "#1f6f8b", "convolution": "#c8553d"}
 
@@ -60,6 +61,11 @@ def picture(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*out, "</svg>", ""])
 
 
+def drawn() -> str:
+    """Returns the picture of the results."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "cost_model.json").read_text(encoding="utf-8"))
+    return picture(found["rows"])
+
+
 if __name__ == "__main__":
-    found = json.loads((ROOT / "benchmarks" / "results" / "cost_model.json").read_text())
-    (ROOT / "docs" / "cost_model.svg").write_text(picture(found["rows"]))
+    PICTURE.write_text(drawn(), encoding="utf-8")

@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(ROOT / "docs")]
 
+import cost_model  # noqa: E402
 import kernel_speed  # noqa: E402
+import make_cost_picture  # noqa: E402
 import make_kernel_speed  # noqa: E402
 from sets.chains import BYTES, HEADS, MOST_FLOPS, Chain, chains  # noqa: E402
 from speed_common import Part, Results  # noqa: E402
@@ -128,6 +130,16 @@ def test_families_are_read_from_calls(body: str, family: str) -> None:
 
 def test_the_page_holds_the_results() -> None:
     assert make_kernel_speed.page() == make_kernel_speed.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_picture_shows_the_results() -> None:
+    assert make_cost_picture.drawn() == make_cost_picture.PICTURE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("case", cost_model.cases()[::3], ids=lambda case: case.name)
+def test_the_way_that_auto_takes_is_timed(case: cost_model.Swept) -> None:
+    estimates = case.estimates()
+    assert case.taken() == min(estimates, key=estimates.__getitem__)
 
 
 def environment() -> dict[str, str]:
