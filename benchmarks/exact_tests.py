@@ -11,12 +11,13 @@ line a comparison: its place, its difference, both counts, `p_exact`, `p_holm`, 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from result_file import read_json
 
 from kernelwright.bench import metrics
 
@@ -54,9 +55,7 @@ def rows(found: Any) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    path = parser.parse_args().results
-    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    for row in rows(json.loads(text)):
+    for row in rows(read_json(parser.parse_args().results)):
         print(json.dumps(row))
 
 

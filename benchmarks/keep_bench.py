@@ -13,8 +13,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from result_file import write_text
+
 from kernelwright.bench import numbers
-from kernelwright.runs.folders import write_text
 from kernelwright.runs.store import Store
 
 SETTINGS = ("suite", "policy", "samples", "greedy", "temperature", "turns", "seed", "form")
