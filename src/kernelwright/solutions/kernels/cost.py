@@ -1,6 +1,6 @@
 """Estimates the time of ways to compute products and convolutions, so that a schedule's `auto` takes the fastest.
 
-The estimate rests on a card's measured speeds (`CardCosts`): waves of blocks, each with a fixed cost and one for each
+The estimate rests on a card's speeds (`CardCosts`): waves of blocks, each with a fixed cost and one for each
 chunk of 64 k; packing and output at the speed of memory; launches. Times are in microseconds. Sizes
 that the text does not give are -1, for which no estimate is made.
 """
@@ -16,7 +16,7 @@ from kernelwright.solutions.kernels.split.products import SHAPES, SplitShape
 
 @dataclass(frozen=True)
 class CardCosts:
-    """A card's measured speeds (`docs/tile_library.md`)."""
+    """A card's speeds (`docs/tile_library.md`): measured, or guessed for ways that no card has timed."""
 
     processors: int = 132
     bytes: float = 3.2e6
@@ -35,9 +35,9 @@ class CardCosts:
     shared_flops: float = 7e6
     """The same for one result a thread (`shared16`)."""
     window_flops: float = 25e6
-    """The same for the convolutions of `window` and the products of `skinny`."""
+    """The same for the convolutions of `window` and the products of `skinny`: a guess."""
     vector_flops: float = 20e6
-    """The same for the products of `vector`."""
+    """The same for the products of `vector`: a guess."""
     cached_bytes: float = 6e6
     """Bytes a microsecond that a kernel reads again from the second-level cache."""
 
