@@ -96,6 +96,7 @@ def main() -> int:
         for row in rows_of(case, clock):
             layout = ",".join(map(str, row["layout"]))
             results.add(row, f"{case.name:20s} {layout}: {row.get('share', row.get('failed'))}")
+    results.write()
     return 0
 
 
