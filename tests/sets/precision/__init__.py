@@ -1,8 +1,8 @@
 """Makes products of float32 matrices in several arithmetics, as candidates, and tasks that contain one product.
 
 `PRODUCTS` names the arithmetics: float32 in several orders of summation, split operands on tensor cores, and one
-product of TF32, FP16 or BF16 operands. `TASKS` names what follows the product. Every kernel is plain: a warp computes a
-tile of 16 x 8 with `mma.sync`, or a thread one element.
+product of TF32, FP16 or BF16 operands. `CHAINS` names what follows the product. Every kernel is plain: a warp computes
+a tile of 16 x 8 with `mma.sync`, or a thread one element.
 """
 
 from __future__ import annotations
