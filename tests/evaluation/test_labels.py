@@ -192,6 +192,20 @@ def test_a_kernel_that_reads_a_moved_unwritten_byte_is_told(candidate: Candidate
     assert [f["rule"] for f in candidate.device.runtime.findings] == ["uninitialised-read"]
 
 
+@pytest.mark.parametrize("first", [0, 100], ids=["constants", "stored"])
+@pytest.mark.parametrize("kind", ["fetch", "item", "download"])
+def test_the_host_has_read_what_lies_at_the_place(candidate: Candidate, kind: str, first: int) -> None:
+    candidate.operator("zero_.default", [{"t": place(Y)}], [None])
+    candidate.launch("every", Y + 400, 1, 20)
+    fields: dict[str, tuple[object, ...]] = {
+        "fetch": ("fetch", place(Y, [20], [1], first)),
+        "item": ("value", "item", "", [[{"t": place(Y, [1], [1], first)}], {}]),
+        "download": ("download", Y + 4 * first, 80),
+    }
+    candidate.write(*fields[kind])
+    assert candidate.device.glue.work.reads and candidate.device.glue.work.served == (first == 100)
+
+
 def test_a_variable_keeps_the_label_of_what_was_copied_into_it(candidate: Candidate) -> None:
     candidate.device.blocks.mark(place(X), memory.GIVEN)
     held = candidate.program.variables()["held"][0]

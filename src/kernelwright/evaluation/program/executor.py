@@ -25,7 +25,7 @@ from kernelwright.errors import DeviceError
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
 from kernelwright.evaluation.program import memory, moved_labels, origins
-from kernelwright.evaluation.program.forms import Place
+from kernelwright.evaluation.program.forms import Place, of_bytes
 from kernelwright.evaluation.program.glue import Glue, OperatorRefused
 from kernelwright.evaluation.program.machine_runtime import MachineRuntime, SampledMachine, label_stores
 from kernelwright.evaluation.program.memory import BadAddress, DeviceMemory, OutOfMemory
@@ -317,28 +317,28 @@ class ProgramDevice:
         self.glue.work.downloaded += nbytes
         if any(self.blocks.uniform(p) not in (memory.FIXED, memory.CONSTANT) for p in places):
             self.glue.work.reads += 1
-            self.glue.work.served |= any(self.blocks.of_kernels(p[0], 1) for p in places)
+            self.glue.work.served |= any(map(self.blocks.of_kernels, places))
 
     def _fetch(self, record: StreamRecord) -> None:
         """Sends a tensor's values to the host, in row-major order."""
         place = record.fields[0]
         tensor = self.blocks.view(place).resolve_conj().resolve_neg()
         data = wire.pack_tensor(tensor.cpu()).data
-        self._downloaded(place[0], len(data))
+        self._downloaded(place, len(data))
         self._answer(parts=(bytes(data),))
 
     def _download(self, record: StreamRecord) -> None:
         address, nbytes = map(int, record.fields)
         self.blocks.holding(address, nbytes)
-        self._downloaded(address, nbytes)
+        self._downloaded(of_bytes(address, nbytes), nbytes)
         self._answer(parts=(self.blocks.read(address, nbytes),))
 
-    def _downloaded(self, address: int, nbytes: int) -> None:
-        work, block = self.glue.work, self.blocks.at(address)
+    def _downloaded(self, place: Place, nbytes: int) -> None:
+        work = self.glue.work
         work.downloaded += nbytes
-        if block is None or block.mixed or block.label not in (memory.FIXED, memory.CONSTANT):
+        if self.blocks.uniform(place) not in (memory.FIXED, memory.CONSTANT):
             work.reads += -(-nbytes // 4)
-            work.served |= self.blocks.of_kernels(address, nbytes)
+            work.served |= self.blocks.of_kernels(place)
 
     def _upload(self, record: StreamRecord) -> None:
         """Writes bytes of the host. They count as the host's once it has read values of the call."""
@@ -357,7 +357,7 @@ class ProgramDevice:
 
     def _copy(self, record: StreamRecord) -> None:
         to, source, nbytes = map(int, record.fields)
-        self.glue.keep_sources([[source, "uint8", [nbytes], [1], 0, 0]])
+        self.glue.keep_sources([of_bytes(source, nbytes)])
         self.blocks.write(to, nbytes, moved_labels.moved(self.blocks.written(source, nbytes)))
         self.blocks.copy(to, source, nbytes)
 

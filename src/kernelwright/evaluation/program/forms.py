@@ -41,6 +41,11 @@ def place(tensor: torch.Tensor, address: int) -> Place:
     ]
 
 
+def of_bytes(address: int, nbytes: int) -> Place:
+    """Returns the place of a range of bytes."""
+    return [address, "uint8", [nbytes], [1], 0, 0]
+
+
 def once(where: Place) -> Place:
     """Returns a place without the repeats of an expanded view: its axes of stride 0 have size 1."""
     address, dtype, sizes, strides, offset, bits = where

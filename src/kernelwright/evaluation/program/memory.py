@@ -360,13 +360,10 @@ class DeviceMemory:
         found[found == 0] = block.label
         return found
 
-    def of_kernels(self, address: int, nbytes: int) -> bool:
-        """Tells whether kernels have stored any of a range of bytes, or whether one was made of what they had stored.
-        Bytes beyond the block at `address` do not count."""
-        block = self.at(address)
-        if block is None:
-            return False
-        labels = self.written(address, min(nbytes, block.address + block.nbytes - address))
+    def of_kernels(self, place: Place) -> bool:
+        """Tells whether kernels have stored an element at a place, or whether one was made of what they had stored."""
+        uniform = self.uniform(place)
+        labels = self.labels(once(place)).numpy() if uniform is None else uniform
         return bool(np.isin(labels, list(OF_KERNELS)).any())
 
     def anything(self, place: Place, label: int) -> bool:
