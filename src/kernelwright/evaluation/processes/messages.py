@@ -217,7 +217,7 @@ class DeviceReport(AnswerState):
     """The lengths of the lists of copies in an answer to `moved`."""
     kept_full: bool = False
     keeps: bool = False
-    """In an answer to `weights` for a model that was called before: it has kept memory that its calls allocated."""
+    """In an answer to `weights`: the model has memory of its own that calls have written."""
 
 
 class Exchanged(AnswerState):

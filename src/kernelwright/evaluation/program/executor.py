@@ -85,8 +85,6 @@ class ProgramDevice:
         self.modules: dict[str, Program] = {}
         self._inputs: list[tuple[Place, torch.Tensor]] = []
         self._copies: Copies = []
-        self._made: frozenset[int] = frozenset()
-        """The addresses of the blocks that were there when the model had been constructed."""
         self.answers: dict[str, Callable[[Frame], Any]] = {
             "inputs": self.inputs,
             "weights": self.weights,
@@ -174,10 +172,12 @@ class ProgramDevice:
         follow(self._copies)
         self.blocks.changed()
         self.glue.fresh_weights = True
-        if header["new"]:
-            self._made = frozenset(self.blocks.blocks)
-        later = (b for a, b in self.blocks.blocks.items() if a not in self._made)
-        return {"keeps": not header["new"] and any(not b.given for b in later)}
+        return {"keeps": self._keeps()}
+
+    def _keeps(self) -> bool:
+        """Tells whether the model has memory that may hold what a call has computed, beside the judge's."""
+        own = (of_bytes(b.address, b.nbytes) for b in self.blocks.blocks.values() if not b.given)
+        return any(self.glue.label(p) not in (memory.UNWRITTEN, memory.CONSTANT, memory.FIXED) for p in own)
 
     def finish(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """Executes what the call has left to do; returns its facts, and the outputs at the given places."""

@@ -112,7 +112,7 @@ class Glue:
         places = [*origins.places(args), *origins.places(kwargs)]
         hosts = [*_hosts(args), *_hosts(list(kwargs.values()))]
         accumulates = name.startswith("index_put") and len(args) > 3 and bool(args[3])
-        labels = [self._label(p) for p in places]
+        labels = [self.label(p) for p in places]
         if places:
             read = max([*map(_count, places), *(_count(p) for p in results if p is not None)])
             self.work.run[name] = self.work.run.get(name, 0) + read
@@ -159,7 +159,7 @@ class Glue:
         """Returns the places of the arguments that an operator writes."""
         return _written(_operator(name), args, kwargs)
 
-    def _label(self, place: Place) -> int:
+    def label(self, place: Place) -> int:
         """Returns the strongest label of the elements at a place."""
         uniform = self.blocks.uniform(place)
         if uniform is not None:

@@ -68,7 +68,7 @@ class TracingGlue(Glue):
     def _computed_index(self, place: Place) -> bool:
         kind = dtype_of(place[1])
         floating = kind.is_floating_point or kind.is_complex
-        return not floating and self._label(place) in (*memory.OF_KERNELS, memory.GLUE, memory.UNWRITTEN)
+        return not floating and self.label(place) in (*memory.OF_KERNELS, memory.GLUE, memory.UNWRITTEN)
 
 
 @dataclass(frozen=True)
@@ -353,7 +353,7 @@ class TracingDevice(ProgramDevice):
     def _copy(self, record: StreamRecord) -> None:
         to, source, nbytes = map(int, record.fields)
         spots = self._spot(to, nbytes), self._spot(source, nbytes)
-        label = self.glue._label([source - spots[1][1], "uint8", [1], [1], spots[1][1], 0])
+        label = self.glue.label([source - spots[1][1], "uint8", [1], [1], spots[1][1], 0])
         self.blocks.write(to, nbytes, memory.AFTER_MOVE.get(label, label))
         self._note(messages.CopyStep(to=spots[0], source=spots[1], nbytes=nbytes))
 
