@@ -22,6 +22,8 @@ class Trial:
     input_seed: int
     reuse: bool = False
     """Call the same model again, with new contents at the addresses of the previous call."""
+    before: tuple[int, int] | None = None
+    """The input seed and the call seed of the call before, if this one finds the weights and the state that it left."""
 
 
 Summaries = Sequence[tuple[float, float] | None]

@@ -115,6 +115,11 @@ def run_reference(
     return _called(_twin(model, _wide if wide else None), values, call_seed, wide)
 
 
+def leave_state(model: Any, inputs: Sequence[Any], call_seed: int) -> None:
+    """Calls a reference on copies of its inputs, so that later runs find what the call has changed in the model."""
+    _called(model, _copied_with(list(inputs)), call_seed, wide=False)
+
+
 def optional_changes(model: Any, inputs: Sequence[Any], changed: Sequence[int], call_seed: int = 0) -> list[int]:
     """Returns those of the `changed` inputs that the reference changes only by the option `inplace=True` of one of
     torch's functions, which saves memory and means nothing to the caller."""

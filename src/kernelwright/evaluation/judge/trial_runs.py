@@ -58,7 +58,7 @@ def _call_again(case: Case, client: CandidateClient, attempt: Attempt, trial: Tr
 
     What it keeps may depend on weights, and is made again when they change. It may not depend on inputs.
     """
-    again = replace(trial, input_seed=trial.input_seed ^ 0xA6A1)
+    again = replace(trial, input_seed=trial.input_seed ^ 0xA6A1, before=(trial.input_seed, trial.input_seed ^ 0x5EED))
     attempt.trial = again
     call_seed = again.input_seed ^ 0x5EED
     data = case.oracle.trial(again, call_seed, randomise=how != "seed", precision=case.precision)

@@ -206,6 +206,7 @@ class OracleClient:
             "weight_seed": trial.weight_seed,
             "call_seed": call_seed,
             "randomise": randomise,
+            "before": trial.before,
         }
 
     def shortcuts(

@@ -224,12 +224,17 @@ class Oracle:
         return kept, places, sampled_elements.rows_of(values, source, cut, rows)
 
     def _model(self, header: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Returns the task's namespace at a trial's size, and its model with that trial's weights."""
+        """Returns the task's namespace at a trial's size, and its model with that trial's weights, or as the call
+        before has left it."""
         self.source = header.get("source") or self.source
         namespace = task_workloads.instantiate(self.source, header["constants"])
         model = task_inputs.construct(namespace, header["weight_seed"])
         if header["randomise"] and isinstance(model, torch.nn.Module):
             task_inputs.randomise_weights(model, header["weight_seed"])
+        if header["before"] is not None:
+            seed, call_seed = header["before"]
+            values = task_inputs.make_inputs(namespace, header["distribution"], seed)
+            reference_runs.leave_state(model, values, call_seed)
         return namespace, model
 
     def shortcuts(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
