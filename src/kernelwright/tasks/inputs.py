@@ -115,8 +115,8 @@ def construct(namespace: Namespace, seed: int) -> Any:
 
 def init_arguments(namespace: Namespace) -> tuple[list[Any], dict[str, Any]]:
     """Returns the constructor's positional and named arguments, from the result of `get_init_inputs`: a list, a dict of
-    named arguments, or `[[positional], {named}]`. Both are empty where it is
-    missing. Raises `TaskError` for anything else."""
+    named arguments, or `[[positional], {named}]`. Both are empty where it is missing. Raises `TaskError` for anything
+    else."""
     get = namespace.get("get_init_inputs")
     init = get() if callable(get) else []
     if isinstance(init, dict):
