@@ -85,8 +85,8 @@ def candidate(body: str, wrong: str = "") -> Candidate:
     return Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")
 
 
-def judged(evaluator: Evaluator, body: str, wrong: str = "") -> Evaluation:
-    task = Task(task_id="scaled-relu", source=TASK, policy="from_scratch")
+def judged(evaluator: Evaluator, body: str, wrong: str = "", source: str = TASK) -> Evaluation:
+    task = Task(task_id="scaled-relu", source=source, policy="from_scratch")
     return evaluator.evaluate(task, candidate(body, wrong))
 
 
@@ -122,6 +122,15 @@ def test_a_program_that_depends_on_values_goes_live(evaluator: Evaluator, name: 
     assert told(found)[:2] == ("correct", "program") and "live: " in found.environment.replayed, told(found)
     assert found.timing is not None and found.timing.speedup and found.environment.issue_ms is not None
     assert found.launches
+
+
+def test_the_host_may_return_a_value_that_kernels_stored(evaluator: Evaluator) -> None:
+    body = """
+n = torch.zeros(3, dtype=torch.int32, device=x.device)
+kernels.counted[(x.numel() + 127) // 128, 128](x, n[2:], x.numel())
+return torch.tensor(n[2].item(), device=x.device)"""
+    found = judged(evaluator, body, source=TASK.replace("torch.relu(x) * self.scale", "(x > 0).sum()"))
+    assert told(found)[:2] == ("correct", "program") and "live: " in found.environment.replayed, told(found)
 
 
 def test_time_of_the_host_between_records_is_not_the_candidates(evaluator: Evaluator) -> None:

@@ -186,11 +186,12 @@ class ProgramDevice:
         self.glue.fresh_weights = False
         outputs = [self._output(p) for p in message.header["places"] or ()]
         mutated = [k for k, (p, t) in enumerate(self._inputs) if not same_bits(self.blocks.view(p), t)]
-        report = self.report(facts, mutated)
-        report["origins"] = [origins.of(self.blocks, p) for p, _ in outputs]
+        return {**self.report(facts, mutated), **self.makers(outputs)}, [wire.pack_tensor(t) for _, t in outputs]
+
+    def makers(self, outputs: Sequence[tuple[Place, torch.Tensor]]) -> dict[str, Any]:
+        """Returns the facts about who made outputs: they may also be what the host has made of a few values."""
         few = self.glue.work.reads <= origins.FEW and sum(t.numel() for _, t in outputs) <= origins.FEW
-        report["served"] = few and self.glue.work.served
-        return report, [wire.pack_tensor(t) for _, t in outputs]
+        return {"origins": [origins.of(self.blocks, p) for p, _ in outputs], "served": few and self.glue.work.served}
 
     def moved(self) -> tuple[dict[str, Any], list[Any]]:
         """Returns the copies of memory in which operators have moved anything in the last call."""

@@ -35,7 +35,7 @@ from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Frame
-from kernelwright.evaluation.program import memory, origins
+from kernelwright.evaluation.program import memory
 from kernelwright.evaluation.program.executor import ITEMS, MAX_MODULES, ProgramDevice, serve_devices
 from kernelwright.evaluation.program.forms import Place, decode
 from kernelwright.evaluation.program.glue import Glue, tensors_in
@@ -312,7 +312,8 @@ class LiveDevice(ProgramDevice):
     def _handed_back(self, header: dict[str, Any]) -> dict[str, Any]:
         """Copies outputs into the shared block; returns their forms, who made them, and inputs with other values."""
         places = [*header["places"], *(self._places[k] for k in header["changed"])]
-        tensors = [self._output(p)[1] for p in places]
+        outputs = [self._output(p) for p in places]
+        tensors = [tensor for _, tensor in outputs]
         forms = [[wire.dtype_name(t.dtype), list(t.shape)] for t in tensors]
         base = header["slot"] * header["stride"]
         if forms == [[dtype, shape] for _, dtype, shape in header["outputs"]]:
@@ -325,7 +326,7 @@ class LiveDevice(ProgramDevice):
             other = {b.address for b, m in given if not torch.equal(self.live.flat(b)[: len(m)], m)}
             mutated = [k for k, place in enumerate(self._places) if place[0] in other]
         self.place.synchronize()
-        return {"outputs": forms, "mutated": mutated, "origins": [origins.of(self.blocks, p) for p in places]}
+        return {"outputs": forms, "mutated": mutated, **self.makers(outputs)}
 
     def report(self, facts: Any, mutated: list[int]) -> dict[str, Any]:
         """Returns the facts of the call that ended. A kernel's stores are not measured on a GPU."""
