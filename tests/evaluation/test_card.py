@@ -18,7 +18,9 @@ from kernelwright.evaluation.device import host_driver
 from kernelwright.evaluation.device.card import LiveCard, OutOfCardMemory
 from kernelwright.evaluation.program import memory
 from kernelwright.evaluation.program.live_memory import LiveMemory
+from kernelwright.evaluation.program.live_repeat import Before
 from kernelwright.evaluation.program.memory import GIVEN_LOW, BadAddress, OutOfMemory
+from kernelwright.machine.device_memory import POISON
 
 GRANULE, LIMIT = 1 << 21, 64 << 21
 DRIVER = Path(__file__).with_name("card_driver.c")
@@ -139,6 +141,21 @@ def test_the_judges_blocks_take_turns(blocks: LiveMemory) -> None:
     second = blocks.given(4096, "input 0")
     blocks.free(first.address)
     assert blocks.given(4096, "input 0").address == first.address != second.address
+
+
+def test_memory_is_as_before_the_call(blocks: LiveMemory) -> None:
+    kept, given = blocks.add(LOW, 100, "kept"), blocks.given(64, "input")
+    blocks.put(kept.address, b"a" * 100)
+    blocks.put(given.address, b"b" * 64)
+    before = Before(blocks, [given])
+    scratch = blocks.add(LOW + 4096, 50, "scratch")
+    for block in (kept, given, scratch):
+        blocks.put(block.address, b"c" * block.nbytes)
+    blocks.free(kept.address)
+    before.restore()
+    assert blocks.read(LOW, 104) == b"a" * 100 + bytes([POISON]) * 4
+    assert blocks.read(scratch.address, 50) == bytes([POISON]) * 50
+    assert blocks.read(given.address, 64) == b"c" * 64  # the judge fills inputs itself
 
 
 def test_addresses_that_are_used_again_never_overlap() -> None:

@@ -6,16 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernelwright.backends.device_addresses import LOW
 from kernelwright.backends.triton import triton_support
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.program import live
-from kernelwright.evaluation.program.live_memory import LiveMemory
-from kernelwright.evaluation.program.live_repeat import Before, allocates
+from kernelwright.evaluation.program.live_repeat import allocates
 from kernelwright.machine import nvrtc
-from kernelwright.machine.device_memory import POISON
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 TASK = """
@@ -167,25 +162,6 @@ if 5 <= self.calls <= 6:
 """
     found = judged(evaluator, body + PLAIN)
     assert found.verdict == "rejected" and "in a timed call" in found.reason, told(found)
-
-
-def test_memory_is_as_before_the_call() -> None:
-    place, _ = devices.make("cpu")
-    card = live.card_of(place)
-    memory = LiveMemory(1 << 30, card)
-    kept, given = memory.add(LOW, 100, "kept"), memory.given(64, "input")
-    memory.put(kept.address, b"a" * 100)
-    memory.put(given.address, b"b" * 64)
-    before = Before(memory, [given])
-    scratch = memory.add(LOW + 4096, 50, "scratch")
-    for block in (kept, given, scratch):
-        memory.put(block.address, b"c" * block.nbytes)
-    memory.free(kept.address)
-    before.restore()
-    assert memory.read(LOW, 104) == b"a" * 100 + bytes([POISON]) * 4
-    assert memory.read(scratch.address, 50) == bytes([POISON]) * 50
-    assert memory.read(given.address, 64) == b"c" * 64  # the judge fills inputs itself
-    memory.clear()
 
 
 HEAPS = {
