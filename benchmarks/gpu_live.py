@@ -22,6 +22,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from gpu_honest import reduced
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from sets.live import CASES, Case
@@ -128,12 +130,6 @@ class Notes:
         """Returns the notes since the last call."""
         rows, self._kept.rows = getattr(self._kept, "rows", []), []
         return rows
-
-
-def reduced(task: Task, evaluator: Evaluator) -> Task:
-    """Returns the task with the sizes at which a CPU judges it, the first of them to be timed."""
-    first, *others = evaluator.check_task(task).workloads
-    return task.changed(workloads=(first.changed(scope="declared", purpose="timing"), *others))
 
 
 def judged(evaluator: Evaluator, task: Task, case: Case, options: EvalOptions) -> Row:

@@ -20,6 +20,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_honest import reduced
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from sets.honest import CASES
@@ -62,12 +64,6 @@ def of_the_honest_set(with_gpu: bool) -> list[Wanted]:
     possible = {"", "triton"} if triton_support.installed() else {""}
     cases = [c for c in CASES if with_gpu or c.needs in possible]
     return [Wanted(f"set/{c.name}", c.task(), c.candidate(f"{c.name} {time.time_ns()}"), True) for c in cases]
-
-
-def reduced(task: Task, evaluator: Evaluator) -> Task:
-    """Returns the task with the sizes at which a CPU judges it, the first of them to be timed."""
-    first, *others = evaluator.check_task(task).workloads
-    return task.changed(workloads=(first.changed(scope="declared", purpose="timing"), *others))
 
 
 def row(wanted: Wanted, result: Evaluation | Exception) -> Row:
